@@ -18,6 +18,7 @@ pub(crate) mod quorum_node;
 pub(crate) mod refusal;
 pub(crate) mod rt;
 pub(crate) mod share;
+pub(crate) mod signal;
 #[cfg(lock_sim)]
 pub mod sim;
 pub(crate) mod slot;

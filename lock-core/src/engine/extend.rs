@@ -1,7 +1,5 @@
 //! A holder that changes the ttl of its lease.
 
-use std::pin::pin;
-
 use super::hold::Hold;
 use super::lease::Status;
 use super::patience::NoAnswer;
@@ -31,8 +29,7 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
     // One for a renewal that is under way, one for a connection, one for the answer. It is for a runtime that is not driven.
     let give_up = shared.timers.now() + shared.config.command_deadline.saturating_mul(3);
     loop {
-        let mut changed = pin!(lease.changed());
-        changed.as_mut().enable();
+        let changed = lease.changed();
         let now = shared.clock.now();
         match hold.status(now) {
             Status::Lost(reason) => return Err(lost(reason)),

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::extension::Extension;
 use crate::base::error::LossReason;
+use crate::base::signal::Signal;
 use crate::base::sync::{lock, when_unlocked};
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
@@ -109,7 +109,7 @@ pub(crate) struct Lease {
 /// The part of a lease that its watchers need.
 #[derive(Debug, Default)]
 struct Watched {
-    changed: Notify,
+    changed: Signal,
     extension: Mutex<Extension>,
 }
 
@@ -254,8 +254,8 @@ impl Lease {
         }
     }
 
-    /// Resolves with the next loss, or the next end of an extension, that is announced. The caller must watch the deadline itself. It must also look for an earlier
-    /// announcement, after the future has been polled or enabled.
+    /// Resolves with the next loss, or the next end of an extension, that is announced after this call. The caller must watch the
+    /// deadline itself. It must also look for an earlier announcement, after this call.
     pub(crate) fn changed(&self) -> Notified<'_> {
         let watched = self.watched.get_or_init(Arc::default);
         fence(Ordering::SeqCst);

@@ -96,6 +96,7 @@ pub(crate) use self::together::together;
 use crate::base::config::Config;
 use crate::base::error::{LockError, LossReason};
 use crate::base::rt::Handle;
+use crate::base::signal::Signal;
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment};
 use crate::base::timers::{Home, Timers};
@@ -152,9 +153,9 @@ impl Engine {
                 leases_due: AtomicU64::new(Moment::NEVER.0),
                 checks_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
-                progress: Notify::new(),
+                progress: Signal::default(),
                 news: NewsCells::default(),
-                reconnected: Notify::new(),
+                reconnected: Signal::default(),
                 outages: Outages::default(),
                 refusals: Outages::default(),
                 largest_token: AtomicU64::new(0),
@@ -179,7 +180,10 @@ impl Engine {
 
     /// Resolves when the manager is shut down, or its runtime has ended.
     pub(crate) async fn closed(&self) -> LockError {
-        self.shared.until(|| self.shared.is_closing()).await;
+        self.shared
+            .progress
+            .until(|| self.shared.is_closing())
+            .await;
         let closed = self.shared.check_open().err();
         closed.unwrap_or(LockError::ShutDown)
     }
@@ -195,7 +199,7 @@ impl Engine {
         let is_idle = || lock(&shared.registry).acquisitions.is_empty();
         let grace = (limit / 4).min(Duration::from_secs(1));
         if timers
-            .timeout_at(end - grace, shared.until(is_idle))
+            .timeout_at(end - grace, shared.progress.until(is_idle))
             .await
             .is_err()
         {
@@ -212,7 +216,7 @@ impl Engine {
                     }
                 }
             }
-            let _ = timers.timeout_at(end, shared.until(is_idle)).await;
+            let _ = timers.timeout_at(end, shared.progress.until(is_idle)).await;
         }
         // A node of a quorum that is away would keep its votes until their ttl.
         let patience = timers.now() + shared.config.command_deadline;

@@ -1,6 +1,5 @@
 //! Releases what an acquisition has on the server.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +32,9 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
         release(&shared, &acquisition).await;
         // A shutdown must not end before the grants of outstanding requests are released. A request takes longer only if its client
         // does not run. The clean-up then follows when that client reads the answer.
-        let ended = shared.until(|| !lock(&acquisition.life).state.awaits_request());
+        let ended = shared
+            .progress
+            .until(|| !lock(&acquisition.life).state.awaits_request());
         let limit = shared.config.command_deadline;
         let _ = shared.timers.timeout(limit, ended).await;
         let action = lock(&acquisition.life).state.cleaned_up();
@@ -49,8 +50,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let mut counted_from = begun;
     let mut pause = Duration::from_millis(10);
     loop {
-        let mut reconnected = pin!(shared.reconnected.notified());
-        reconnected.as_mut().enable();
+        let reconnected = shared.reconnected.notified();
         let answer = let_go(shared, acquisition).await;
         shared.release_tried(acquisition);
         match answer {
@@ -117,7 +117,7 @@ impl Shared {
         if is_releasing() {
             let most = self.timers.now() + self.config.command_deadline;
             let end = end.map_or(most, |end| end.min(most));
-            let ended = self.until(|| !is_releasing());
+            let ended = self.progress.until(|| !is_releasing());
             let _ = self.timers.timeout_at(end, ended).await;
         }
         Ok(())

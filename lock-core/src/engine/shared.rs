@@ -1,7 +1,6 @@
 //! State that the handles, the task and the store's messages share: the settings, the store, the registry, and the next sweep.
 
 use std::any::Any;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,6 +22,7 @@ use crate::base::config::{Config, HANDOVER_TIME, MAX_TTL};
 use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
 use crate::base::key::LockKey;
 use crate::base::observe::Event;
+use crate::base::signal::Signal;
 use crate::base::sync::{Locked, lock};
 use crate::base::time::{Clock, Moment};
 use crate::base::timers::Timers;
@@ -54,12 +54,12 @@ pub(crate) struct Shared {
     pub(super) leases_due: AtomicU64,
     pub(super) checks_due: AtomicU64,
     pub(super) wake: Notify,
-    /// A request or a release has ended, or the last acquisition was forgotten: see [`Shared::until`].
-    pub(super) progress: Notify,
+    /// A request or a release has ended, the manager closes, or the last acquisition was forgotten.
+    pub(super) progress: Signal,
     /// Who waits for announcements.
     pub(super) news: NewsCells,
     /// There is a new connection: a release that failed on the old one is repeated at once.
-    pub(super) reconnected: Notify,
+    pub(super) reconnected: Signal,
     /// What the log says of servers that do not renew leases.
     pub(super) outages: Outages,
     /// The same of servers that answer, and refuse. The log does not say when that ends.
@@ -111,18 +111,6 @@ impl Shared {
 
     pub(crate) fn is_closing(&self) -> bool {
         lock(&self.registry).closing
-    }
-
-    /// Waits until this holds, which each [`progress`](Self::progress) may bring about.
-    pub(super) async fn until(&self, holds: impl Fn() -> bool) {
-        loop {
-            let mut progress = pin!(self.progress.notified());
-            progress.as_mut().enable();
-            if holds() {
-                return;
-            }
-            progress.await;
-        }
     }
 
     /// Does what an event in the life of an acquisition asks for.

@@ -1,7 +1,6 @@
 //! A view of a hold, which does not keep the lock.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,8 +165,7 @@ impl LockView {
             return std::future::pending().await;
         };
         loop {
-            let mut changed = pin!(lease.changed());
-            changed.as_mut().enable();
+            let changed = lease.changed();
             let now = shared.clock.now();
             match hold.status(now) {
                 Status::Lost(reason) => return reason,

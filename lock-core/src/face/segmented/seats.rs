@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::base::signal::Signal;
 use crate::base::sync::lock;
 
 /// One entry for each segment, shared by a handle, its clones and its guards.
@@ -16,7 +17,7 @@ pub(super) struct Seats {
     /// Notified if a segment may be free and this handle has no waiter for it: one waiter may look.
     freed: Notify,
     /// Notified if a segment was reported as exhausted: its waiters leave.
-    exhausted: Notify,
+    exhausted: Signal,
 }
 
 /// Whether a guard still holds its segment.
@@ -82,7 +83,7 @@ impl Seats {
         Arc::new(Self {
             table: Mutex::new(vec![Seat::default(); segments].into()),
             freed: Notify::new(),
-            exhausted: Notify::new(),
+            exhausted: Signal::default(),
         })
     }
 
@@ -126,15 +127,8 @@ impl Seats {
 
     /// Resolves once the segment is exhausted.
     pub(super) async fn exhausted(&self, segment: usize) {
-        loop {
-            let mut news = std::pin::pin!(self.exhausted.notified());
-            // Listen before the check, so that no report in between is missed.
-            news.as_mut().enable();
-            if lock(&self.table)[segment].exhausted {
-                return;
-            }
-            news.await;
-        }
+        let is_exhausted = || lock(&self.table)[segment].exhausted;
+        self.exhausted.until(is_exhausted).await;
     }
 
     /// Wakes one more waiter if another segment may be free. If several became free while no waiter listened, only one of them was

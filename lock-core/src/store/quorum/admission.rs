@@ -102,8 +102,6 @@ impl Members {
     /// long before.
     pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
         let over = node.admission.vetting_over.notified();
-        tokio::pin!(over);
-        over.as_mut().enable();
         if !node.admission.vetting.swap(true, Ordering::SeqCst) {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
             self.spawn(async move {
@@ -298,8 +296,6 @@ impl Members {
         self.noted.notify_waiters();
         loop {
             let news = self.noted.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
             let notes = self.all.iter().map(|node| lock(&node.admission.state).note);
             let notes: Vec<_> = notes.collect();
             if notes.contains(&Note::Read) {

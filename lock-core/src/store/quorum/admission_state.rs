@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::vetting::Run;
+use crate::base::signal::Signal;
 use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
 
@@ -19,7 +19,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Admission {
     pub(super) vetting: AtomicBool,
     /// Notified when a vetting is over.
-    pub(super) vetting_over: Notify,
+    pub(super) vetting_over: Signal,
     pub(super) state: Mutex<AdmissionState>,
 }
 

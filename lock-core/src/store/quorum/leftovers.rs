@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::ballot::Ballot;
+use crate::base::signal::Signal;
 use crate::base::token::Token;
 use crate::store::StoreError;
 
@@ -131,7 +131,7 @@ impl Leftover {
 #[derive(Default)]
 pub(super) struct UnderWay {
     count: AtomicUsize,
-    over: Notify,
+    over: Signal,
 }
 
 /// A clean-up under way.
@@ -145,15 +145,8 @@ impl UnderWay {
 
     /// Waits until no clean-up is under way.
     pub(super) async fn until_over(&self) {
-        loop {
-            let over = self.over.notified();
-            tokio::pin!(over);
-            over.as_mut().enable();
-            if self.count.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            over.await;
-        }
+        let is_over = || self.count.load(Ordering::SeqCst) == 0;
+        self.over.until(is_over).await;
     }
 }
 

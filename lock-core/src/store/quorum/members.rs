@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::admission_state::Admission;
 use super::causes::Failure;
@@ -18,6 +18,7 @@ use super::settings::QuorumConfig;
 use super::tokens::Tokens;
 use crate::base::observe::Event;
 use crate::base::rt;
+use crate::base::signal::Signal;
 use crate::base::timers::{Home, OF_CALLER, Timers};
 use crate::store::{EventSink, Events, StoreError};
 
@@ -47,7 +48,7 @@ pub(super) struct Members {
     /// The largest counter of a node that this client knows of.
     pub(super) minted: AtomicU64,
     /// Notified when a node has said something of its note.
-    pub(super) noted: Notify,
+    pub(super) noted: Signal,
     /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
     pub(super) clock_skew: Duration,
     pub(super) home: OnceCell<Home>,
@@ -86,7 +87,7 @@ impl Members {
             list: labels.join(","),
             wait: config.wait,
             minted: AtomicU64::new(0),
-            noted: Notify::new(),
+            noted: Signal::default(),
             clock_skew: config.clock_skew,
             home: OnceCell::new(),
             engine: OnceCell::new(),

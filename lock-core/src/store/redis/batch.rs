@@ -14,7 +14,6 @@ use std::vec;
 
 use futures_util::FutureExt;
 use redis::{ErrorKind, Value};
-use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -24,6 +23,7 @@ use super::link::Link;
 use super::script;
 use super::wire::{Arg, Name, fence, queue};
 use crate::base::key::LockKey;
+use crate::base::signal::Signal;
 use crate::base::sync::lock;
 use crate::base::token::Token;
 use crate::store::StoreError;
@@ -57,7 +57,7 @@ pub(super) struct Batcher {
     asks: Mutex<Asks>,
     /// Tokens of outstanding requests that no task waits for. The clean-up after such a request must not overtake it.
     orphans: Mutex<Vec<Token>>,
-    settled: Notify,
+    settled: Signal,
 }
 
 #[derive(Default)]
@@ -205,14 +205,7 @@ impl Batcher {
 
     /// Waits until this token has no outstanding request that no task waits for.
     pub(super) async fn settled(&self, token: &Token) {
-        loop {
-            let mut settled = pin!(self.settled.notified());
-            settled.as_mut().enable();
-            if !self.is_unsettled(token) {
-                return;
-            }
-            settled.await;
-        }
+        self.settled.until(|| !self.is_unsettled(token)).await;
     }
 
     fn settle(&self, ask: Ask, answer: Result<u64, StoreError>) {

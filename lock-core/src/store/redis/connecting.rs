@@ -4,7 +4,6 @@
 //! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock. It ends when there is
 //! a connection. An attempt belongs to the link: if a caller gives up, the attempt serves the next callers.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -71,8 +70,7 @@ impl Running {
                 self.ended = true;
                 break;
             }
-            let mut elsewhere = pin!(dial.elsewhere.notified());
-            elsewhere.as_mut().enable();
+            let elsewhere = dial.elsewhere.notified();
             let attempt = tokio::select! {
                 biased;
                 () = elsewhere => continue,
@@ -105,18 +103,15 @@ impl Link {
     /// Returns the connection, and has it made if there is none. An error comes from an attempt that ended after the call.
     pub(super) async fn connection(self: &Arc<Self>) -> RedisResult<Live> {
         let (_caller, before) = Caller::new(&self.dial);
-        loop {
-            let mut over = pin!(self.dial.over.notified());
-            over.as_mut().enable();
-            if let Some(live) = self.current() {
-                return Ok(live);
+        let look = || {
+            let failed = || self.dial.failed_since(before).map(Err);
+            let outcome = self.current().map(Ok).or_else(failed);
+            if outcome.is_none() {
+                self.dial();
             }
-            if let Some(error) = self.dial.failed_since(before) {
-                return Err(error);
-            }
-            self.dial();
-            over.await;
-        }
+            outcome
+        };
+        self.dial.over.find(look).await
     }
 
     /// Starts the task that makes the connection, unless it runs.

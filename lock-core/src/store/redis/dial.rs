@@ -1,16 +1,15 @@
 //! The attempts to connect: when the next one is due, and how the last one ended, for the callers that wait for it.
 
-use std::pin::pin;
 use std::sync::Mutex;
 use std::thread::panicking;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::error::misconfigured;
 use crate::base::error::RUNTIME_ENDED;
+use crate::base::signal::Signal;
 use crate::base::sync::lock;
 
 /// Pause after the first failed attempt. Each further failure doubles it.
@@ -24,11 +23,11 @@ const CALLERS_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Dial {
     state: Mutex<DialState>,
     /// Notified when an attempt has ended.
-    pub(super) over: Notify,
+    pub(super) over: Signal,
     /// Notified when a caller begins to wait: the pause may be shorter now.
-    hurry: Notify,
+    hurry: Signal,
     /// Notified when the master is elsewhere: the attempt under way is of no use.
-    pub(super) elsewhere: Notify,
+    pub(super) elsewhere: Signal,
 }
 
 #[derive(Default)]
@@ -150,8 +149,7 @@ impl Dial {
     /// Waits until the next attempt is due.
     pub(super) async fn pause(&self) {
         loop {
-            let mut hurry = pin!(self.hurry.notified());
-            hurry.as_mut().enable();
+            let hurry = self.hurry.notified();
             let Some(due) = lock(&self.state).next() else {
                 return;
             };

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use super::named::Named;
 use super::sentinels::Sentinels;
 use super::socket::{self, Socket};
 use super::target::Target;
+use crate::base::signal::Signal;
 
 /// Interval of the questions to a sentinel that announces failovers to us, and to a sentinel that does not.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
@@ -51,7 +51,7 @@ impl Sentinels {
 struct Watch {
     link: Weak<Link>,
     target: Arc<Target>,
-    ask: Arc<Notify>,
+    ask: Arc<Signal>,
     limit: Duration,
 }
 
@@ -64,8 +64,7 @@ impl Watch {
             if begun.elapsed() > MAXIMUM_PAUSE {
                 pause = MINIMUM_PAUSE;
             }
-            let mut ask = pin!(self.ask.notified());
-            ask.as_mut().enable();
+            let ask = self.ask.notified();
             let told = self.tell(|link, sentinels| {
                 let master = link.source.is_known().then(|| link.address());
                 sentinels.failed(&self.target, error, master.as_deref());
@@ -106,8 +105,7 @@ impl Watch {
             };
             let (named, others) = asked?;
             // Before the answer is counted: an attempt to connect that has just missed it waits for the next one.
-            let mut ask = pin!(self.ask.notified());
-            ask.as_mut().enable();
+            let ask = self.ask.notified();
             self.tell(|link, sentinels| {
                 let lags = link.source.is_replaced(&named);
                 sentinels.answered(&self.target, &named, lags);

@@ -1,17 +1,16 @@
 //! The sentinels of a master: the last answer of each, and their common answer.
 
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult};
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::error::{advised, is_misconfigured, said};
 use super::named::{Agreement, Named, agreement};
 use super::target::Target;
+use crate::base::signal::Signal;
 use crate::base::sync::lock;
 
 /// Maximum wait for a sentinel, once another one has answered or a master is known.
@@ -32,9 +31,9 @@ pub(super) struct Sentinels {
     board: Mutex<Board>,
     pub(super) limit: Duration,
     /// Notified when all sentinels are to be asked.
-    pub(super) ask: Arc<Notify>,
+    pub(super) ask: Arc<Signal>,
     /// Notified when a sentinel has answered or failed.
-    pub(super) heard: Notify,
+    pub(super) heard: Signal,
 }
 
 #[derive(Default)]
@@ -75,7 +74,7 @@ impl Sentinels {
             // Half of it, so that a silent sentinel is known before the attempt that waits for it ends.
             limit: limit / 2,
             ask: Arc::default(),
-            heard: Notify::new(),
+            heard: Signal::default(),
         })
     }
 
@@ -106,20 +105,12 @@ impl Sentinels {
     }
 
     async fn until(&self, is_heard: impl Fn(&Board) -> bool) -> RedisResult<()> {
-        loop {
-            let mut heard = pin!(self.heard.notified());
-            heard.as_mut().enable();
-            {
-                let board = lock(&self.board);
-                if is_heard(&board) {
-                    return Ok(());
-                }
-                if let Some(error) = board.failed() {
-                    return Err(error);
-                }
-            }
-            heard.await;
-        }
+        let look = || {
+            let board = lock(&self.board);
+            let failed = || board.failed().map(Err);
+            is_heard(&board).then_some(Ok(())).or_else(failed)
+        };
+        self.heard.find(look).await
     }
 
     /// Notes the answer of a sentinel. It `lags` if it names a master that was replaced.

@@ -88,20 +88,11 @@ impl Cluster {
             state.awaited = state.awaited.max(round);
             state.doubted.extend(doubted.cloned());
         });
-        let over = async {
-            loop {
-                let over = self.refresh.over.notified();
-                tokio::pin!(over);
-                over.as_mut().enable();
-                {
-                    let state = lock(&self.refresh.state);
-                    if state.over >= round {
-                        return state.error.clone().map_or(Ok(()), Err);
-                    }
-                }
-                over.await;
-            }
-        };
+        let over = self.refresh.over.find(|| {
+            let state = lock(&self.refresh.state);
+            let outcome = || state.error.clone().map_or(Ok(()), Err);
+            (state.over >= round).then(outcome)
+        });
         let limit = self.limit * 2;
         let late = |_| StoreError::NotNow(no_reply(limit));
         let over = self.timers().timeout(limit, over);

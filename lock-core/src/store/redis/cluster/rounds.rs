@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::node::Node;
+use crate::base::signal::Signal;
 use crate::store::StoreError;
 
 /// Pause after a round: first, and maximum while rounds bring no news. Spread, so that the clients of a cluster do not ask together.
@@ -17,7 +18,7 @@ pub(super) const PAUSE: (Duration, Duration) =
 pub(super) struct Refresh {
     pub(super) state: Mutex<RefreshState>,
     /// Notified when a round is over.
-    pub(super) over: Notify,
+    pub(super) over: Signal,
     /// Notified when a round is wanted.
     pub(super) hurry: Notify,
 }
