@@ -183,15 +183,18 @@ async fn a_record_of_another_holder_is_ignored() {
     assert!(next.term() > term);
 }
 
+/// Proves P19.
 #[tokio::test]
-async fn a_forced_release_shows_when_the_lease_would_have_ended() {
+async fn a_leader_whose_lock_was_taken_away_is_named_no_more() {
     let server = TestServer::start().await;
     let locks = long(&server).await;
-    let election = locks.election("e").ttl(TTL);
+    let election = locks.election("e");
     let leader = election.campaign("a").await.unwrap();
     let mut leaders = election.observe().await.unwrap();
     next_leader(&mut leaders).await;
+    // As an operator does it, who knows of no election.
     assert!(locks.lock("e").force_release().await.unwrap());
     in_time("it is lost", leader.lost()).await;
     no_leader(&mut leaders).await;
+    assert!(!server.exists("lock-core:leader:{lock:e}").await);
 }
