@@ -219,7 +219,7 @@ async fn a_candidate_that_must_not_lead_is_refused_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_campaign_inside_a_run_of_its_election_is_a_deadlock_whatever_its_value() {
+async fn a_campaign_inside_a_run_is_a_deadlock_whatever_its_value() {
     let locks = LockManager::connect("memory://").await.unwrap();
     let election = locks.election("e");
     for value in ["a", "b"] {
