@@ -54,6 +54,8 @@ pub(crate) struct Cursor {
     /// The number of the walk, and what it started from, where locks can move from node to node.
     pub(crate) walk: u32,
     pub(crate) version: u64,
+    /// The nodes of a quorum that gave no answer so far.
+    pub(crate) missed: usize,
 }
 
 /// A script of the user that runs while the token holds the lock. No `Debug`: tokens and owners are secrets.

@@ -69,19 +69,25 @@ impl QuorumStore {
 }
 
 impl QuorumStore {
-    /// The nodes one after the other. A node without an answer is left out: a lock is on a majority of them.
+    /// The nodes one after the other. A node without an answer is left out: a lock is on a majority of them, which must answer.
     pub(in crate::store) async fn scan(
         &self,
         prefix: Prefix<'_>,
         cursor: Cursor,
     ) -> Result<Scanned, StoreError> {
         let nodes = &self.members.all;
-        let Cursor { node, on_node, .. } = cursor;
+        let (node, on_node, mut missed) = (cursor.node, cursor.on_node, cursor.missed);
         let page = exclusive::page(prefix, on_node);
         let (names, on_node) = match nodes[node].master.scan(page).await {
             Ok(page) => page,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error),
-            Err(_) => (Vec::new(), 0),
+            Err(error) => {
+                missed += 1;
+                if missed > nodes.len() - self.members.majority {
+                    return Err(error);
+                }
+                (Vec::new(), 0)
+            }
         };
         let keys = names
             .iter()
@@ -89,6 +95,7 @@ impl QuorumStore {
         let here = (on_node != 0).then_some(Cursor { on_node, ..cursor });
         let there = (node + 1 < nodes.len()).then_some(Cursor {
             node: node + 1,
+            missed,
             ..Cursor::default()
         });
         Ok(Scanned {

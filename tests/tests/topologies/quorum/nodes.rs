@@ -288,6 +288,27 @@ async fn one_url_names_all_nodes_with_a_password_and_a_database_each() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_locks_needs_a_majority_of_the_nodes() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let listed = async || {
+        let (mut list, mut keys) = (locks.list(), Vec::new());
+        while let Some(page) = list.next_page().await? {
+            keys.extend(page.iter().map(|lock| lock.key().to_owned()));
+        }
+        Ok::<_, LockError>(keys)
+    };
+    quorum.nodes[0].stop();
+    assert_eq!(listed().await.unwrap(), ["a"]);
+    quorum.nodes[1].stop();
+    let error = listed().await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+    quorum.nodes.iter().for_each(TestServer::cont);
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reentrant_lock_is_refused_in_a_sentence() {
     let quorum = Quorum::start(3).await;
     let locks = quorum.manager().await;
