@@ -90,7 +90,6 @@ pub(crate) use self::own_thread::run_alone;
 pub(crate) use self::patience::Limit;
 pub(crate) use self::release::confirmed;
 pub(crate) use self::reweigh::reweigh;
-pub(crate) use self::shared::Then;
 use self::shared::{Command, Shared};
 pub(crate) use self::together::together;
 use crate::base::config::Config;

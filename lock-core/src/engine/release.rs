@@ -9,7 +9,7 @@ use super::acquisition::Acquisition;
 use super::hold::{Hold, HoldEnd};
 use super::lease::{Lease, Status};
 use super::pass;
-use super::shared::{Command, Shared, Then};
+use super::shared::Shared;
 use super::state::Action;
 use super::yield_turn::YieldTurn;
 use crate::base::error::{LockError, LossReason};
@@ -88,19 +88,6 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     }
 }
 
-/// As [`until_confirmed`], then drops `then`. Another release of the same token may be under way; the second one finds nothing
-/// left to do.
-pub(super) async fn until_confirmed_then(
-    shared: Arc<Shared>,
-    acquisition: Arc<Acquisition>,
-    then: Then,
-) {
-    // Ignore the result. If a release is under way already, this one is sent only so that `then` is dropped after a reply.
-    let _ = lock(&acquisition.life).state.begin_clean_up();
-    until_confirmed(shared, acquisition).await;
-    drop(then);
-}
-
 impl Shared {
     /// Waits for the earlier releases of this lock that the task has not sent, or that the server has not confirmed: without this
     /// wait a client would find the lock held by a guard that its process has just dropped. Later releases are not waited for: they
@@ -139,27 +126,6 @@ impl Shared {
             }
             hold.observe_end(|| now, HoldEnd::Released(ReleasedHow::Dropped));
         }
-    }
-
-    /// As [`end`](Self::end), then drops `then` once the release is confirmed or nothing more can be done about it.
-    pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
-        let now = self.clock.now();
-        let acquisition = match hold.release(now) {
-            Status::Held => self.pass_on(hold, now),
-            // A release whose future was dropped continues in the background.
-            Status::Released => hold.acquisition().filter(|c| c.is_over()).cloned(),
-            Status::Pending | Status::Lost(_) => None,
-        };
-        if let Some(acquisition) = &acquisition {
-            self.release_queued(acquisition);
-        }
-        if let Some(acquisition) = acquisition
-            && let Err(refused) = self.send(Command::ReleaseThen(acquisition, then))
-            && let Command::ReleaseThen(acquisition, _) = refused
-        {
-            self.clean_up(acquisition);
-        }
-        hold.observe_end(|| now, HoldEnd::Released(ReleasedHow::Dropped));
     }
 
     /// Whether a handle of the manager is left. Through it a client may still acquire.

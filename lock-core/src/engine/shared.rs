@@ -1,6 +1,5 @@
 //! State that the handles, the task and the store's messages share: the settings, the store, the registry, and the next sweep.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,16 +28,11 @@ use crate::base::timers::Timers;
 use crate::base::token::{ClientId, Token};
 use crate::store::AnyStore;
 
-/// A value to drop when a release is over.
-pub(crate) type Then = Box<dyn Any + Send>;
-
 /// A command to the task.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Release what an acquisition has on the server.
     Release(Arc<Acquisition>),
-    /// The same, and drop a value once the release is over.
-    ReleaseThen(Arc<Acquisition>, Then),
     /// Release again what the server may not have heard of.
     RepeatReleases(Vec<ReleasedLately>),
 }
@@ -321,6 +315,12 @@ impl Shared {
     /// Whether this process has the lock, or waits for it, and is not about to release it.
     pub(crate) fn uses(&self, key: &LockKey) -> bool {
         lock(&self.registry).uses(key)
+    }
+
+    /// Whether this process has the lock, and is not about to release it.
+    pub(crate) fn holds(&self, key: &LockKey) -> bool {
+        let registry = lock(&self.registry);
+        registry.uses(key) && !registry.holders(key).is_empty()
     }
 
     /// Number of waiters in this process beside the one place that the server knows.

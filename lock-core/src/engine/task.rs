@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::jobs::Jobs;
-use super::release::{until_confirmed, until_confirmed_then};
+use super::release::until_confirmed;
 use super::repeats::repeat;
 use super::shared::{Command, Shared};
 use super::state::{Action, Swept};
@@ -26,9 +26,6 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
         tokio::select! {
             command = commands.recv() => match command {
                 Some(Command::Release(acquisition)) => jobs.release(acquisition),
-                Some(Command::ReleaseThen(acquisition, then)) => {
-                    jobs.push(until_confirmed_then(Arc::clone(&shared), acquisition, then));
-                }
                 Some(Command::RepeatReleases(released)) => {
                     jobs.push(repeat(Arc::clone(&shared), released));
                 }

@@ -12,7 +12,7 @@ use tracing::field::Empty;
 use crate::base::error::LockError;
 use crate::base::kind::Reweigh;
 use crate::base::time::{Moment, millis};
-use crate::engine::{Engine, Hold, Status, Then, confirmed, extend, reweigh};
+use crate::engine::{Engine, Hold, Status, confirmed, extend, reweigh};
 use crate::face::scope::Scope;
 use crate::face::view::LockView;
 
@@ -232,12 +232,6 @@ impl LockGuard {
     /// As [`release`](Self::release), for a guard that is part of another guard.
     pub(crate) async fn confirm_release(&self) -> Result<(), LockError> {
         self.release_in_place(3).await
-    }
-
-    /// Releases as a drop does. `then` is dropped when the release is confirmed or given up.
-    pub(crate) fn end_then(&mut self, then: Then) {
-        self.end_trace();
-        self.view.engine.shared.end_then(&self.view.hold, then);
     }
 
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {

@@ -116,6 +116,12 @@ impl LockHandle {
         key.is_ok_and(|key| self.engine.shared.uses(key))
     }
 
+    /// Whether this process has the lock.
+    pub(crate) fn is_held_here(&self) -> bool {
+        let key = self.key.as_ref();
+        key.is_ok_and(|key| self.engine.shared.holds(key))
+    }
+
     /// Whether one request can take both locks.
     pub(crate) fn is_taken_with(&self, other: &Self) -> Result<bool, LockError> {
         Ok(self.engine.takes_together(self.key()?, other.key()?))

@@ -20,6 +20,7 @@ pub(crate) mod ping;
 pub(crate) mod reentrant;
 pub(crate) mod rw_lock;
 pub(crate) mod scope;
+pub(crate) mod seats;
 pub(crate) mod segmented;
 pub(crate) mod semaphore;
 pub(crate) mod verbs;

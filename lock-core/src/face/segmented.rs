@@ -1,11 +1,7 @@
 //! A lock in segments: a caller acquires any free segment.
 
-mod guard;
-mod seats;
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
+use std::ops::Deref;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,37 +10,17 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
-pub use self::guard::SegmentGuard;
-use self::seats::{SeatTaken, Seats, Trust};
 use crate::base::error::LockError;
-use crate::base::time::in_millis;
-use crate::base::timers::{OF_CALLER, Timers};
 use crate::engine::Limit;
+use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
 use crate::face::options::options;
+use crate::face::seats::{SeatTaken, Seats};
 use crate::face::verbs::{acquires, tried};
 
 /// Maximum segments. With more of them, a lock is not the right tool.
 const MAX_SEGMENTS: usize = 1024;
-
-/// First interval between two looks at the other segments.
-const FIRST_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Maximum of that interval. It grows with the number of segments, between these two limits, so that all waiters of a handle
-/// together send at most 40 requests a second.
-const MAX_INTERVALS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
-const INTERVAL_EACH: Duration = Duration::from_millis(25);
-
-/// A waiter counts as stalled if it has not looked for this many maximum intervals.
-const RUNS_WITHIN: u32 = 2;
-
-/// A try looks once, so it skips a segment with another waiter only if that waiter ran a short time ago. Without this trust, many
-/// tries at once would all request the same segments.
-const TRY: Trust = Trust {
-    found_busy: Duration::ZERO,
-    ran: FIRST_INTERVAL,
-};
 
 /// A lock in segments: `n` segments have up to `n` holders, and a caller acquires any free segment.
 ///
@@ -57,14 +33,14 @@ const TRY: Trust = Trust {
 /// # Which segment?
 ///
 /// A caller tries the segments in order, from a random one, and takes the first free one. It sends no request for a segment that
-/// another clone holds, requests or waits for, unless the future of that clone has not been polled recently.
+/// its process holds, or that another clone requests or waits for, unless the future of that clone has not been polled recently.
 ///
 /// If all segments are busy, the caller joins the queue of *one* segment: the one with the fewest waiters of this handle, or a
 /// random one of several. In that queue it waits like a waiter of a [`Lock`](crate::Lock). It does not join several queues, because each would
 /// need a clean-up, and could grant it a segment that it no longer needs.
 ///
 /// While it waits, it also takes a segment that is released through this handle, as soon as the release is confirmed. It looks at
-/// the other segments in intervals from 100 ms to half a second, or to 3 s with more than 120 segments. One waiter looks at a
+/// the other segments every 200 ms; with more than eight segments every 25 ms for each of them, up to 3 s. One waiter looks at a
 /// segment for all waiters of the handle. So a stuck holder does not keep its waiters from the other segments.
 ///
 /// # Names
@@ -222,17 +198,12 @@ impl SegmentedLock {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self) -> Result<Vec<LockInfo>, LockError> {
-        let locks = self.locks.as_ref().map_err(Clone::clone)?;
+        let locks = self.locks()?;
         try_join_all(locks.iter().map(LockHandle::inspect)).await
     }
 
-    fn first(&self) -> Option<&LockHandle> {
-        self.locks.as_ref().ok().and_then(|locks| locks.first())
-    }
-
-    fn timers(&self) -> &Timers {
-        self.first()
-            .map_or(&OF_CALLER, |lock| &lock.engine.shared.timers)
+    fn locks(&self) -> Result<&[LockHandle], LockError> {
+        self.locks.as_deref().map_err(Clone::clone)
     }
 
     async fn take(
@@ -240,49 +211,31 @@ impl SegmentedLock {
         limit: Limit,
         at: &'static Location<'static>,
     ) -> Result<SegmentGuard, LockError> {
-        let timers = self.timers();
-        let started = timers.now();
+        let timers = &self.locks()?[0].engine.shared.timers;
+        let (started, mut answered) = (timers.now(), false);
+        let look = self.look(Duration::ZERO, &mut answered, at);
         let deadline = match limit {
-            Limit::Try => {
-                let found = self.look(TRY, &mut Looked::default(), at).await?;
-                return found.ok_or_else(|| self.busy());
-            }
+            Limit::Try => return look.await?.ok_or_else(|| self.busy()),
             // A limit that the clock cannot represent is no limit.
             Limit::Within(limit) => started.checked_add(limit),
             Limit::Forever => None,
         };
-        let mut looked = Looked::default();
-        let look = self.look(self.trust(Duration::ZERO), &mut looked, at);
-        let found = match deadline {
-            None => look.await,
-            Some(deadline) => match timers.timeout_at(deadline, look).await {
-                Ok(found) => found,
-                Err(_) if looked.answered => return Err(self.timed_out(started)),
-                Err(_) => {
-                    let why = format!("no reply within {:?}", in_millis(timers.elapsed(started)));
-                    let server = self.first().and_then(LockHandle::server);
-                    return Err(LockError::unavailable(why, server.as_ref()));
-                }
-            },
-        };
-        // After a failed look the caller still joins a queue: the server may answer within the limit.
-        if let Ok(Some(guard)) = found {
+        if let Some(Ok(Some(guard))) = timers.within(deadline, look).await {
             return Ok(guard);
         }
+        // Also after a look that failed or took too long: the queue then says whether the server answers.
         loop {
-            let locks = self.locks.as_ref().map_err(Clone::clone)?;
-            let start = fastrand::usize(..locks.len());
-            let place = self.seats.take_least_crowded(start);
+            let place = self.seats.join(fastrand::usize(..self.segments()));
             let place = place.ok_or_else(|| self.nothing_left())?;
-            match self.wait(place, deadline, at).await {
+            match self.wait(place, deadline, &mut answered, at).await {
                 Ok(Some(guard)) => return Ok(guard),
                 Ok(None) => {}
-                Err(error) if error.is_contention() => return Err(self.timed_out(started)),
-                // The segments answered, but the queue did not answer within the limit.
-                Err(LockError::Unavailable { .. })
-                    if looked.answered && deadline.is_some_and(|end| timers.now() >= end) =>
-                {
-                    return Err(self.timed_out(started));
+                Err(error) if error.is_contention() => {
+                    return Err(LockError::TimedOut {
+                        key: self.name.to_string(),
+                        waited: timers.elapsed(started),
+                        holder: None,
+                    });
                 }
                 Err(error) => return Err(error),
             }
@@ -294,75 +247,64 @@ impl SegmentedLock {
         &self,
         place: SeatTaken,
         deadline: Option<Instant>,
+        answered: &mut bool,
         at: &'static Location<'static>,
     ) -> Result<Option<SegmentGuard>, LockError> {
-        let locks = self.locks.as_ref().map_err(Clone::clone)?;
-        let segment = &locks[place.segment()];
-        let mut queued = pin!(async {
-            let left = deadline.map(|end| end.saturating_duration_since(self.timers().now()));
-            segment.take(Limit::of(left), None, at).await
-        });
-        let most = self.max_interval();
-        let mut interval = FIRST_INTERVAL;
+        let lock = &self.locks()?[place.segment];
+        let (timers, mut segment) = (&lock.engine.shared.timers, lock.clone());
+        // Little may be left of the limit: a server that has answered this call is reachable.
+        segment.is_answered = *answered;
+        let left = deadline.map(|end| end.saturating_duration_since(timers.now()));
+        // Zero would be one try.
+        let left = left.map(|left| left.max(Duration::from_millis(1)));
+        let mut queued = pin!(segment.take(Limit::of(left), None, at));
         loop {
-            // After this interval, segments that were found busy before it may be requested again.
-            let since = interval;
-            tokio::select! {
-                biased;
-                guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
-                () = self.seats.exhausted(place.segment()) => return Ok(None),
-                () = self.seats.freed() => {}
-                () = self.timers().sleep(interval) => interval = most.min(interval * 2),
+            let news = self.seats.news.notified();
+            if place.is_exhausted() {
+                return Ok(None);
             }
-            place.runs();
-            let mut looked = Looked::default();
+            let look = async {
+                let _ = timers.timeout(self.seats.interval, news).await;
+                place.runs();
+                self.look(self.seats.interval, answered, at).await
+            };
             tokio::select! {
                 biased;
-                guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
+                guard = &mut queued => return Ok(Some(SegmentGuard { guard: guard?, place })),
                 // After a failed look the waiter stays in the queue.
-                found = self.look(self.trust(since), &mut looked, at) => if let Ok(Some(guard)) = found {
-                    self.seats.announce_others();
+                found = look => if let Ok(Some(guard)) = found {
+                    // Several segments may have become free while no waiter listened, and only one announcement was kept.
+                    self.seats.news.notify_one();
                     return Ok(Some(guard));
                 }
             }
         }
     }
 
-    fn max_interval(&self) -> Duration {
-        let (least, most) = MAX_INTERVALS;
-        (INTERVAL_EACH * self.segments() as u32).clamp(least, most)
-    }
-
-    /// The trust of a waiter, and of a caller that waits if its look finds nothing.
-    fn trust(&self, found_busy: Duration) -> Trust {
-        Trust {
-            found_busy,
-            ran: self.max_interval() * RUNS_WITHIN,
-        }
-    }
-
-    /// Requests each segment once, except those that this handle knows to be busy.
+    /// Requests each segment once, except those that this process holds, and those of which [`Seats::ask`] knows better.
     async fn look(
         &self,
-        trust: Trust,
-        looked: &mut Looked,
+        busy_for: Duration,
+        answered: &mut bool,
         at: &'static Location<'static>,
     ) -> Result<Option<SegmentGuard>, LockError> {
-        let locks = self.locks.as_ref().map_err(Clone::clone)?;
+        let locks = self.locks()?;
         let start = fastrand::usize(..locks.len());
-        for step in 0..locks.len() {
-            let segment = (start + step) % locks.len();
-            let Some(place) = self.seats.take_idle(segment, trust) else {
+        for segment in (start..locks.len()).chain(0..start) {
+            let lock = &locks[segment];
+            if lock.is_held_here() {
+                continue;
+            }
+            let Some(place) = self.seats.ask(segment, busy_for) else {
                 continue;
             };
-            let found = tried(locks[segment].take(Limit::Try, None, at)).await;
-            looked.answered |= found.is_ok();
+            let found = tried(lock.take(Limit::Try, None, at)).await;
+            *answered |= found.is_ok();
             match found {
-                Ok(Some(guard)) => return Ok(Some(SegmentGuard::new(guard, place))),
-                Ok(None) => place.found_busy(),
-                Err(error) => {
+                Ok(Some(guard)) => return Ok(Some(SegmentGuard { guard, place })),
+                none => {
                     place.found_busy();
-                    return Err(error);
+                    none?;
                 }
             }
         }
@@ -380,25 +322,11 @@ impl SegmentedLock {
         }
     }
 
-    fn timed_out(&self, started: Instant) -> LockError {
-        LockError::TimedOut {
-            key: self.name.to_string(),
-            waited: self.timers().elapsed(started),
-            holder: None,
-        }
-    }
-
     fn nothing_left(&self) -> LockError {
         LockError::Exhausted {
             key: self.name.to_string(),
         }
     }
-}
-
-/// What a look has learnt. The caller keeps it if the look is cancelled.
-#[derive(Default)]
-struct Looked {
-    answered: bool,
 }
 
 /// The key of a segment's lock. [`SegmentedLock`] gives the reason for the braces.
@@ -410,5 +338,72 @@ fn name(key: &str, segment: usize) -> String {
         format!("{key}:{segment}")
     } else {
         format!("{{{key}:{segment}}}")
+    }
+}
+
+/// Proof that a segment is held: a [`LockGuard`] with the number of its segment.
+///
+/// A drop releases the segment in the background, as for every guard.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 20);
+/// let guard = segments.acquire().await?;
+/// assert!(guard.is_held() && guard.segment() < 20);
+/// assert_eq!(guard.key(), format!("{{stock:{}}}", guard.segment()));
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "the segment is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
+#[clippy::has_significant_drop]
+pub struct SegmentGuard {
+    guard: LockGuard,
+    /// Dropped after the guard: a waiter that hears of it requests the segment once the release is confirmed.
+    place: SeatTaken,
+}
+
+impl fmt::Debug for SegmentGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentGuard")
+            .field("segment", &self.segment())
+            .field("guard", &self.guard)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SegmentGuard {
+    /// The number of the segment, from 0.
+    #[must_use]
+    pub fn segment(&self) -> usize {
+        self.place.segment
+    }
+
+    /// Reports that nothing is left in this segment, as [`SegmentedLock::exhausted`](SegmentedLock::exhausted). The
+    /// segment stays held until the guard is released.
+    pub fn exhausted(&self) {
+        self.place.seats.exhaust(self.place.segment);
+    }
+
+    /// Releases the segment and waits for the confirmation of the server, as [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the release goes on in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.guard.confirm_release().await
+    }
+}
+
+impl Deref for SegmentGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
     }
 }

@@ -129,6 +129,7 @@ cases! {
     settings_that_cannot_work_are_refused,
     a_try_takes_the_segment_of_a_waiter_that_does_not_run,
     a_waiter_takes_the_segment_of_another_that_does_not_run,
+    a_lost_guard_does_not_block_its_segment,
 }
 
 async fn each_segment_is_shown_with_its_holder(url: &str) {
@@ -457,6 +458,65 @@ async fn a_waiter_takes_the_segment_of_another_that_does_not_run(url: &str) {
     // The holder of the other one is stuck.
     held.retain(|guard| guard.segment() != segment);
     assert_eq!(running.await.unwrap().unwrap().segment(), segment);
+}
+
+async fn a_lost_guard_does_not_block_its_segment(url: &str) {
+    let lock = manager(url).await.segmented_lock(KEY, 1);
+    let lost = lock
+        .clone()
+        .ttl(SHORT)
+        .renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    let guard = until_taken_by_a_try(&lock).await;
+    assert!(!lost.is_held());
+    drop(lost);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(guard.is_held());
+}
+
+/// A guard of a segment without a queue.
+async fn not_queued_at(locks: &LockManager, held: &mut Vec<SegmentGuard>) -> SegmentGuard {
+    for position in 0..held.len() {
+        if waiters(locks, held[position].segment()).await == 0 {
+            return held.swap_remove(position);
+        }
+    }
+    panic!("a waiter is queued at each segment");
+}
+
+/// Time passes only while all tasks wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_segment_goes_to_a_waiter_at_another_one_at_once() {
+    let locks = manager("memory://").await;
+    let lock = locks.segmented_lock(KEY, 4);
+    let mut held = all_of(&lock).await;
+    let mut waiting = acquire(&lock);
+    poll_once(&mut waiting).await;
+    let guard = not_queued_at(&locks, &mut held).await;
+    let (segment, begun) = (guard.segment(), Instant::now());
+    drop(guard);
+    // The waiter is polled before the task that sends the release.
+    poll_once(&mut waiting).await;
+    assert_eq!(waiting.await.unwrap().segment(), segment);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+/// Time passes only while all tasks wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_hears_soon_of_a_segment_that_another_process_let_go() {
+    let url = "memory://segments-elsewhere";
+    let (theirs, ours) = (manager(url).await, manager(url).await);
+    let mut held = all_of(&theirs.segmented_lock(KEY, 4)).await;
+    let waiting = tokio::spawn(acquire(&ours.segmented_lock(KEY, 4)));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let guard = not_queued_at(&theirs, &mut held).await;
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    let _guard = waiting.await.unwrap();
+    let waited = begun.elapsed();
+    assert!(waited <= Duration::from_millis(201), "{waited:?}");
 }
 
 #[tokio::test]
