@@ -53,15 +53,15 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 /// Cancel-safe at every await: dropping the future undoes what it did.
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
-    request: LockRequest,
+    mut request: LockRequest,
     limit: Limit,
 ) -> Result<Arc<Hold>, LockError> {
     let call = ObservedCall::begin(&request);
     let result = match call.as_deref().and_then(ObservedCall::span) {
-        None => until_acquired(shared, &request, limit).await,
+        None => until_acquired(shared, &mut request, limit).await,
         // Instrumenting a future moves it, so do it only if the span is enabled.
         Some(span) => {
-            let acquiring = Box::pin(until_acquired(shared, &request, limit));
+            let acquiring = Box::pin(until_acquired(shared, &mut request, limit));
             acquiring.instrument(span.clone()).await
         }
     };
@@ -125,13 +125,12 @@ impl Drop for Unclaimed<'_> {
 
 async fn until_acquired<'a>(
     shared: &'a Arc<Shared>,
-    request: &LockRequest,
+    request: &mut LockRequest,
     limit: Limit,
 ) -> Result<(Unclaimed<'a>, AcquiredHow), LockError> {
     let patience = Patience::new(&shared.timers, limit);
-    let mut answered = request.is_answered;
     loop {
-        match once(shared, request.clone(), patience, &mut answered).await {
+        match once(shared, request, patience).await {
             Ok(Some((hold, how))) => {
                 return Ok((Unclaimed::new(shared, hold), how));
             }
@@ -152,48 +151,44 @@ pub(super) fn blamed(shared: &Shared, error: LockError) -> LockError {
 }
 
 /// Returns `None` if the caller has to try again: another waiter has acquired the lock for the same owner meanwhile, or this waiter
-/// was passed over. `answered` tells whether the server answered the last request beside the line.
+/// was passed over.
 async fn once(
     shared: &Arc<Shared>,
-    request: LockRequest,
+    request: &mut LockRequest,
     patience: Patience,
-    answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
-    if !request.key.traits().forms_line {
-        return Box::pin(in_servers_queue(shared, request, patience, answered)).await;
-    }
+    let (traits, one_try) = (request.key.traits(), patience.is_one_try());
     // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
-    let one_try = matches!(patience.limit, Limit::Try);
-    if one_try || request.key.traits().has_owners {
+    if one_try || traits.has_owners || !traits.forms_line {
         // Boxed, like all futures that talk to the server: a waiter served by local hand-over does not carry their state.
-        match Box::pin(beside(shared, request.clone(), patience, answered)).await {
-            Err(LockError::Busy { .. }) if !one_try => {}
+        match Box::pin(without_line(shared, request, patience)).await {
+            Err(LockError::Busy { .. }) if !one_try && traits.forms_line => {}
             outcome => return outcome,
         }
     }
-    let (line, hold) = shared.join(request)?;
-    if *answered {
+    let (line, hold) = shared.join(request.clone())?;
+    if request.is_answered {
         line.set_answered(true);
     }
     let queue = Queue::Line(line);
-    Waiter::new(shared, patience, queue, hold, answered)
-        .run()
-        .await
+    Waiter::new(shared, patience, queue, hold).run().await
 }
 
-/// Makes one try beside the line.
-async fn beside(
+/// Makes one try beside the line of the lock. Of a kind without lines: waits in the server's queue.
+async fn without_line(
     shared: &Arc<Shared>,
-    request: LockRequest,
+    request: &mut LockRequest,
     patience: Patience,
-    answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
-    let one_try = matches!(patience.limit, Limit::Try);
+    let (forms_line, one_try) = (request.key.traits().forms_line, patience.is_one_try());
     let (end, timers) = (patience.end(), &shared.timers);
-    shared.after_own_releases(&request.key, end).await?;
+    if forms_line || one_try {
+        shared.after_own_releases(&request.key, end).await?;
+    }
     // The owner must not overtake waiters of other processes while this process yields the turn to them.
-    if !one_try
-        && shared.holder_for(&request).is_none()
+    if forms_line
+        && !one_try
+        && shared.holder_for(request).is_none()
         && let Some(pause) = shared.yields(&request.key)
         && timers.within(end, timers.sleep(pause)).await.is_none()
     {
@@ -203,35 +198,16 @@ async fn beside(
             holder: None,
         });
     }
-    let waiter = Waiter::beside(shared, request, patience, answered)?;
-    Ok(tried(one_try, waiter.run().await?))
-}
-
-fn tried(one_try: bool, acquired: Option<Acquired>) -> Option<Acquired> {
-    acquired.map(|(hold, how)| (hold, if one_try { AcquiredHow::Tried } else { how }))
-}
-
-/// Waits without a line: each waiter has its own place in the server's queue.
-pub(super) async fn in_servers_queue(
-    shared: &Arc<Shared>,
-    request: LockRequest,
-    patience: Patience,
-    answered: &mut bool,
-) -> Result<Option<Acquired>, LockError> {
-    let one_try = matches!(patience.limit, Limit::Try);
-    if one_try {
-        let end = patience.end();
-        shared.after_own_releases(&request.key, end).await?;
-    }
-    let queue = Queue::Server(shared.acquisition(&request)?);
-    let hold = Arc::new(Hold::new(request));
-    let waiter = Waiter::new(shared, patience, queue, hold, answered);
-    Ok(tried(one_try, waiter.run().await?))
+    let mut waiter = Waiter::without_line(shared, request, patience)?;
+    let acquired = waiter.run().await;
+    request.is_answered = waiter.is_answered;
+    let how = |how| if one_try { AcquiredHow::Tried } else { how };
+    acquired.map(|acquired| acquired.map(|(hold, was)| (hold, how(was))))
 }
 
 /// Where a waiter waits.
 #[derive(Debug)]
-enum Queue {
+pub(super) enum Queue {
     /// In the line of its lock. The line's acquisition asks for the first waiter.
     Line(Arc<Line>),
     /// Beside the line, which learns of a grant. This acquisition never waits: if another owner has the lock, the answer is `Busy`.
@@ -248,7 +224,7 @@ pub(super) struct Waiter<'a> {
     queue: Queue,
     pub(super) hold: Arc<Hold>,
     /// Whether the server answered the last request that was not made for a line.
-    answered: &'a mut bool,
+    is_answered: bool,
     /// Whether it has waited for another holder.
     has_waited: bool,
     /// What the key was at the last answer, if it was not a lock. The log has reported this kind.
@@ -262,12 +238,11 @@ pub(super) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    fn new(
+    pub(super) fn new(
         shared: &'a Arc<Shared>,
         patience: Patience,
         queue: Queue,
         hold: Arc<Hold>,
-        answered: &'a mut bool,
     ) -> Self {
         if let Queue::Beside(acquisition) | Queue::Server(acquisition) = &queue {
             acquisition.serve(&hold);
@@ -277,8 +252,8 @@ impl<'a> Waiter<'a> {
             patience,
             retries: Retries::default(),
             queue,
+            is_answered: hold.request.is_answered,
             hold,
-            answered,
             has_waited: false,
             puzzled_by: None,
             warned: false,
@@ -287,19 +262,23 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// A waiter beside the line.
-    pub(super) fn beside(
+    /// A waiter beside the line of its lock, or of a kind without lines.
+    pub(super) fn without_line(
         shared: &'a Arc<Shared>,
-        request: LockRequest,
+        request: &LockRequest,
         patience: Patience,
-        answered: &'a mut bool,
     ) -> Result<Self, LockError> {
-        let queue = Queue::Beside(shared.acquisition(&request)?);
-        let hold = Arc::new(Hold::new(request));
-        Ok(Self::new(shared, patience, queue, hold, answered))
+        let acquisition = shared.acquisition(request)?;
+        let queue = if request.key.traits().forms_line {
+            Queue::Beside(acquisition)
+        } else {
+            Queue::Server(acquisition)
+        };
+        let hold = Arc::new(Hold::new(request.clone()));
+        Ok(Self::new(shared, patience, queue, hold))
     }
 
-    pub(super) async fn run(mut self) -> Result<Option<Acquired>, LockError> {
+    pub(super) async fn run(&mut self) -> Result<Option<Acquired>, LockError> {
         loop {
             match self.step() {
                 Step::Held { alone, handed_over } => {
@@ -535,7 +514,7 @@ impl<'a> Waiter<'a> {
     fn set_answered(&mut self, answered: bool) {
         match self.line() {
             Some(line) => line.set_answered(answered),
-            None => *self.answered = answered,
+            None => self.is_answered = answered,
         }
     }
 
@@ -688,7 +667,7 @@ impl<'a> Waiter<'a> {
             return self.away(acquisition, began);
         }
         // A server that answered the last request is reachable: the lock itself did not come in time.
-        if self.line().map_or(*self.answered, Line::is_answered) {
+        if self.line().map_or(self.is_answered, Line::is_answered) {
             self.out_of_time()
         } else {
             self.shared.unavailable(&self.hold.request.key, NoAnswer)
@@ -755,7 +734,7 @@ impl<'a> Waiter<'a> {
         let pause = self.retries.again();
         let end = self.patience.end();
         // A broken connection may have lost the reply: a second request with the same token finds out.
-        let has_tried = matches!(self.patience.limit, Limit::Try)
+        let has_tried = self.patience.is_one_try()
             && (self.retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)));
         let is_too_late = end.is_some_and(|end| self.shared.timers.now() + pause >= end);
         if has_tried || is_too_late || self.hopeless(acquisition).is_some() {
@@ -774,7 +753,7 @@ impl<'a> Waiter<'a> {
 /// The end of a waiter.
 impl Waiter<'_> {
     /// Returns `None` if the lease ended before the waiter ran.
-    fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
+    fn complete(&mut self, alone: bool) -> Option<Arc<Hold>> {
         if !self.hold.take() {
             return None;
         }

@@ -58,6 +58,10 @@ impl Patience {
         }
     }
 
+    pub(super) fn is_one_try(self) -> bool {
+        matches!(self.limit, Limit::Try)
+    }
+
     /// The end of the wait, if any.
     pub(super) fn end(self) -> Option<Instant> {
         match self.limit {

@@ -61,15 +61,12 @@ async fn once<'a>(
     for request in requests {
         shared.after_own_releases(&request.key, None).await?;
     }
-    let mut answered = vec![false; requests.len()];
-    let waiters = requests
-        .iter()
-        .zip(&mut answered)
-        .map(|(request, answered)| Waiter::beside(shared, request.clone(), patience, answered));
+    let waiters = requests.iter();
+    let waiters = waiters.map(|request| Waiter::without_line(shared, request, patience));
     let mut waiters = waiters.collect::<Result<Vec<_>, _>>()?;
     while !ask(shared, &mut waiters).await? {}
     let mut holds = Vec::with_capacity(waiters.len());
-    for waiter in waiters {
+    for mut waiter in waiters {
         match waiter.run().await? {
             Some((hold, _)) => holds.push(Unclaimed::new(shared, hold)),
             None => return Ok(None),

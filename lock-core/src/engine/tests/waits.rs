@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::super::acquire::in_servers_queue;
+use super::super::acquire::{Queue, Waiter};
 use super::super::acquisition::Acquisition;
 use super::super::hold::Hold;
 use super::super::patience::{Limit, Patience};
@@ -27,9 +27,10 @@ fn waits(shared: &Arc<Shared>, limit: Limit) -> Waiting<'_> {
     let key = LockKey::new("lock:", "a").unwrap();
     let request = super::LockRequest::plain(key, terms);
     Box::pin(async move {
-        let mut answered = false;
         let patience = Patience::new(&OF_CALLER, limit);
-        let acquired = in_servers_queue(shared, request, patience, &mut answered).await?;
+        let queue = Queue::Server(shared.acquisition(&request)?);
+        let hold = Arc::new(Hold::new(request));
+        let acquired = Waiter::new(shared, patience, queue, hold).run().await?;
         Ok(acquired.expect("nothing comes before it").0)
     })
 }
