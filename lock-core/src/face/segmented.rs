@@ -263,7 +263,7 @@ impl SegmentedLock {
             if place.is_exhausted() {
                 return Ok(None);
             }
-            let look = async {
+            let looking = async {
                 let _ = timers.timeout(self.seats.interval, news).await;
                 place.runs();
                 self.look(self.seats.interval, answered, at).await
@@ -272,7 +272,7 @@ impl SegmentedLock {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard { guard: guard?, place })),
                 // After a failed look the waiter stays in the queue.
-                found = look => if let Ok(Some(guard)) = found {
+                found = looking => if let Ok(Some(guard)) = found {
                     // Several segments may have become free while no waiter listened, and only one announcement was kept.
                     self.seats.news.notify_one();
                     return Ok(Some(guard));

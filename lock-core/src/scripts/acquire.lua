@@ -27,8 +27,13 @@ end
 if holder == token then
   -- First, because a server short of memory allows it, and then lets the script finish. Never shorter: a delayed request may be
   -- older than the grant that its client relies on.
-  redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ttl)))
+  local lease = math.max(redis.call('PTTL', lock), tonumber(ttl))
+  redis.call('PEXPIRE', lock, lease)
+  -- A leader keeps the term that others have seen.
+  local term = lead and term_of(KEYS[5], token)
+  if term then return tonumber(term) end
   local minted, _, reserved = mint(fence, reserve)
+  if lead then lead(KEYS[5], token, minted, ARGV[7], lease) end
   return granted(minted, reserved, reserve)
 end
 

@@ -27,8 +27,5 @@ if redis.call('HDEL', waiters, token) == 1 then
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
 end
 -- A leader whose lock was taken from it is named until it says that it has gone.
-if lead then
-  local named = redis.pcall('GET', KEYS[5])
-  if type(named) == 'string' and string.sub(named, 1, #token + 1) == token .. ' ' then lead(KEYS[5]) end
-end
+if lead and term_of(KEYS[5], token) then lead(KEYS[5]) end
 return 0

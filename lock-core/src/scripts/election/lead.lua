@@ -1,3 +1,10 @@
+-- The term under which the record names the leader with this token, as text; nil if it does not.
+local function term_of(leader, token)
+  local named = redis.pcall('GET', leader)
+  if type(named) ~= 'string' or string.sub(named, 1, #token + 1) ~= token .. ' ' then return nil end
+  return string.match(string.sub(named, #token + 2), '^%d+')
+end
+
 -- Names the leader of an election beside its lock, for as long as its lease, and tells those who observe. It is placed before the
 -- scripts that grant or renew the lock of an election; in those of other kinds `lead` is nil. Without a value the record of the last
 -- leader goes: it has resigned, or the next holder is no candidate. Returns the error of a step that was refused. The lock does not

@@ -12,6 +12,7 @@ if known.err then
   return {'foreign', redis.call('TYPE', latch)['ok']}
 end
 local made_for = known[1]
+if not made_for and redis.call('EXISTS', latch) == 1 then return {'foreign', 'hash that is no latch'} end
 if made_for and tonumber(made_for) ~= count then return read_from_replica(latch) or {'count', tonumber(made_for) or 0} end
 local left = made_for and count + 1 - redis.call('HLEN', latch) or count
 if not id or left <= 0 then return read_from_replica(latch) or math.max(left, 0) end

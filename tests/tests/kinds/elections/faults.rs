@@ -2,7 +2,7 @@
 
 use lock_core::{Leadership, LockError, LockManager};
 use lock_tests::kit::command;
-use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually, in_time};
+use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually, in_time};
 
 use super::rig::{TTL, next_leader, no_leader};
 use crate::rig::LONG;
@@ -123,6 +123,30 @@ async fn a_lost_announcement_is_made_good_when_the_lease_would_end() {
     assert_eq!(next_leader(&mut leaders).await.term(), leader.term());
     leader.resign().await.unwrap();
     no_leader(&mut leaders).await;
+}
+
+/// Proves P19.
+#[tokio::test]
+async fn a_campaign_whose_reply_was_lost_has_the_term_that_is_shown() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let near = LockManager::connect(&server.url()).await.unwrap();
+    let far = LockManager::connect(&proxy.url()).await.unwrap();
+    let campaigns = |request: &Request| request.script() == Some("election acquire");
+    for mode in [DropMode::Close, DropMode::Silent] {
+        proxy.drop_next_reply_matching(campaigns, mode);
+        let leader = in_time("it leads", far.election("e").ttl(LONG).campaign("a"))
+            .await
+            .unwrap();
+        let seen = near
+            .election("e")
+            .leader()
+            .await
+            .unwrap()
+            .expect("it leads");
+        assert_eq!(seen.term(), leader.term());
+        leader.resign().await.unwrap();
+    }
 }
 
 #[tokio::test]

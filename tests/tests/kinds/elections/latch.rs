@@ -243,3 +243,15 @@ async fn a_wait_whose_announcement_was_lost_looks_once_more_at_its_limit() {
     there.latch("l", 1).count_down("a").await.unwrap();
     in_time("the limit", waiting).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_hash_of_another_program_is_no_latch() {
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    command::<i64>(&server, "HSET lock-core:latch:{lock:l} f v g w").await;
+    let latch = locks.latch("l", 3);
+    for error in [latch.left().await, latch.count_down("a").await] {
+        let error = error.unwrap_err();
+        assert!(matches!(error, LockError::NotALock { .. }), "{error}");
+    }
+}

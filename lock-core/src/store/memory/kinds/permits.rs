@@ -144,7 +144,8 @@ impl Permits {
         if let Some(holder) = slot.holder(token) {
             // Never shorter: a delayed request may be older than the grant that its client relies on.
             holder.expires = holder.expires.max(now + attempt.ttl);
-            if key.traits().numbers == Numbers::Hold {
+            // A holder that is named keeps the number that others have seen.
+            if key.traits().numbers == Numbers::Hold && holder.named.is_none() {
                 holder.fence = common.mint(reserve);
             }
             let fence = holder.fence;
