@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::acquisition::{Acquisition, Polled};
+use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::lease::Status;
 use super::line::{Line, Step};
@@ -18,7 +18,7 @@ use super::own_guard;
 use super::patience::{Limit, NoAnswer, Patience, Retries, TooLate};
 use super::release::Unfinished;
 use super::shared::Shared;
-use super::state::Asker;
+use super::state::{Asker, Next};
 use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
@@ -331,8 +331,8 @@ impl<'a> Waiter<'a> {
             ),
         };
         match polled {
-            Polled::Wait => Step::Wait,
-            Polled::Ask => {
+            Next::Wait => Step::Wait,
+            Next::Ask => {
                 let (now, terms) = (shared.clock.now(), hold.request.terms);
                 lock(&acquisition.life)
                     .state
@@ -342,12 +342,12 @@ impl<'a> Waiter<'a> {
                     reserve: 0,
                 }
             }
-            Polled::Held(_) => Step::Held {
+            Next::Take(_) => Step::Held {
                 alone: false,
                 handed_over: false,
             },
-            Polled::TooLate => Step::TooLate(Arc::clone(acquisition)),
-            Polled::Over => Step::ShutDown,
+            Next::TooLate => Step::TooLate(Arc::clone(acquisition)),
+            Next::Over => Step::ShutDown,
         }
     }
 

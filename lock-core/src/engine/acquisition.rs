@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::lease::{Joined, Lease, Start, Status};
-use super::state::{Asker, Granted, Next, REFRESH, State, Swept};
+use super::state::{Asker, Next, REFRESH, State, Swept};
 use crate::base::claim::Claim;
 use crate::base::error::LossReason;
 use crate::base::key::LockKey;
@@ -16,19 +16,6 @@ use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::Token;
 use crate::store::{Attempt, Mode};
-
-/// The next step of a waiter that runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Polled {
-    Wait,
-    Ask,
-    /// The waiter holds the lock.
-    Held(Granted),
-    /// The grant came later than its lease lasts.
-    TooLate,
-    /// The acquisition was let go.
-    Over,
-}
 
 /// Asks for a lock, and holds it. An acquisition serves one waiter, and wakes it. If the waiters of a process form a line, it asks
 /// for the first of them, and holds the lock for them one after the other.
@@ -174,13 +161,11 @@ impl Acquisition {
         now: Moment,
         hold: &Arc<Hold>,
         owners: Option<&Arc<Self>>,
-    ) -> Polled {
+    ) -> Next {
         let mut life = lock(&self.life);
-        let granted = match life.state.next(now, hold.request.terms) {
-            Next::Take(granted) => granted,
-            Next::Wait => return Polled::Wait,
-            Next::Ask => return Polled::Ask,
-            Next::Over => return Polled::Over,
+        let next = life.state.next(now, hold.request.terms);
+        let Next::Take(granted) = next else {
+            return next;
         };
         let start = Start {
             sent_at: granted.sent_at,
@@ -189,15 +174,15 @@ impl Acquisition {
             fence: granted.fence,
         };
         let Some(lease) = Self::lease_of(owners, now, granted.terms, start) else {
-            return Polled::TooLate;
+            return Next::TooLate;
         };
         if self.lease.set(lease).is_ok() && hold.begin(now, self, granted.fence) {
             life.state.taken(hold.cap());
             life.hold = Some(Arc::clone(hold));
-            Polled::Held(granted)
+            next
         } else {
             self.end(&mut life);
-            Polled::Over
+            Next::Over
         }
     }
 

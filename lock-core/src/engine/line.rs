@@ -19,10 +19,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::acquisition::{Acquisition, Polled};
+use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::lease::Status;
-use super::state::{Asker, Granted};
+use super::state::{Asker, Granted, Next};
 use super::yield_turn::YieldTurn;
 use crate::base::key::LockKey;
 use crate::base::kind::Traits;
@@ -304,12 +304,12 @@ impl Line {
         acquisition: &Arc<Acquisition>,
         hold: &Arc<Hold>,
         now: Moment,
-    ) -> Polled {
+    ) -> Next {
         let mut state = lock(&self.state);
         let owner = acquisition.claim.owner.as_ref();
         let owners = owner.and_then(|owner| state.holder_for(owner));
         let polled = acquisition.polled(now, hold, owners);
-        if matches!(polled, Polled::Held(_)) {
+        if matches!(polled, Next::Take(_)) {
             state.answered = true;
             // An owner that acquires again has the lease already.
             if !state.is_held_by(acquisition) {
@@ -525,8 +525,8 @@ impl LineState {
         };
         let now = clock.now();
         match acquisition.polled(now, hold, None) {
-            Polled::Wait => Step::Wait,
-            Polled::Held(granted) => {
+            Next::Wait => Step::Wait,
+            Next::Take(granted) => {
                 self.waiting.pop_front();
                 self.unsubscribe();
                 self.pending = None;
@@ -536,9 +536,9 @@ impl LineState {
                     handed_over: false,
                 }
             }
-            Polled::TooLate => Step::TooLate(acquisition),
-            Polled::Over => Step::Again,
-            Polled::Ask => {
+            Next::TooLate => Step::TooLate(acquisition),
+            Next::Over => Step::Again,
+            Next::Ask => {
                 let mut life = lock(&acquisition.life);
                 if let Some(pause) = self.yields(now) {
                     // The reason to ask must outlast the pause.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-use super::acquisition::{Acquisition, Polled};
+use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::lease::Lease;
 use super::line::{Limits, Line, PlaceInLine};
@@ -15,7 +15,7 @@ use super::news::NewsCells;
 use super::outages::Outages;
 use super::registry::Registry;
 use super::released::ReleasedLately;
-use super::state::Action;
+use super::state::{Action, Next};
 use crate::base::claim::PLAIN;
 use crate::base::config::{Config, HANDOVER_TIME, MAX_TTL};
 use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
@@ -235,7 +235,7 @@ impl Shared {
     }
 
     /// The client of an acquisition beside the line runs, and takes its grant, of which the line learns.
-    pub(super) fn polled_beside(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) -> Polled {
+    pub(super) fn polled_beside(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) -> Next {
         let now = self.clock.now();
         let mut registry = lock(&self.registry);
         let line = registry.line(&acquisition.key);

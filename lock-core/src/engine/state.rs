@@ -153,12 +153,15 @@ pub(super) struct Granted {
 }
 
 /// The next step of the waiter.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Wait,
-    Take(Granted),
     Ask,
-    /// It was let go.
+    /// The waiter takes this grant. From an acquisition: it has taken it, and holds the lock.
+    Take(Granted),
+    /// From an acquisition: the grant came later than its lease lasts.
+    TooLate,
+    /// The acquisition was let go.
     Over,
 }
 

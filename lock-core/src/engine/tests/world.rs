@@ -229,6 +229,7 @@ impl World {
                 self.client = Client::Holding;
             }
             Next::Ask => self.asks(),
+            Next::TooLate => unreachable!("only an acquisition says so"),
             Next::Over => panic!("a waiter of an acquisition that is over"),
         }
         true
