@@ -217,6 +217,7 @@ pub(super) enum Queue {
 }
 
 /// A waiter. Dropping it leaves its queue, and undoes what it did.
+#[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
 pub(super) struct Waiter<'a> {
     shared: &'a Arc<Shared>,
     patience: Patience,

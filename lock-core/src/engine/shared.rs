@@ -58,7 +58,6 @@ pub(crate) struct Shared {
     pub(super) outages: Outages,
     /// The same of servers that answer, and refuse. The log does not say when that ends.
     pub(super) refusals: Outages,
-    /// The log was told that the server does not permit the announcement of a leader.
     /// The largest fencing token, and the last reserved one, that the server has given this client.
     pub(super) largest_token: AtomicU64,
     /// The runtime of the task has ended.
