@@ -17,8 +17,10 @@ const INTERVALS: (Duration, Duration) = (Duration::from_millis(200), Duration::f
 #[derive(Debug)]
 pub(crate) struct Seats {
     table: Mutex<Box<[Seat]>>,
-    /// One waiter is notified if a segment may be free, and all of them if one is exhausted.
-    pub(crate) news: Notify,
+    /// One waiter is notified if a segment may be free: it looks.
+    pub(crate) freed: Notify,
+    /// All waiters are notified if a segment is exhausted: those of that segment leave it.
+    pub(crate) exhausted: Notify,
     /// Interval between two looks of a waiter.
     pub(crate) interval: Duration,
 }
@@ -37,7 +39,8 @@ impl Seats {
         let (least, most) = INTERVALS;
         Arc::new(Self {
             table: Mutex::new(vec![Seat::default(); segments].into()),
-            news: Notify::new(),
+            freed: Notify::new(),
+            exhausted: Notify::new(),
             interval: (INTERVAL_EACH * segments as u32).clamp(least, most),
         })
     }
@@ -88,7 +91,7 @@ impl Seats {
         if let Some(seat) = lock(&self.table).get_mut(segment) {
             seat.exhausted = true;
         }
-        self.news.notify_waiters();
+        self.exhausted.notify_waiters();
     }
 }
 
@@ -126,7 +129,7 @@ impl Drop for SeatTaken {
         if seat.users == 0 && !self.is_busy {
             seat.asked = None;
             drop(table);
-            self.seats.news.notify_one();
+            self.seats.freed.notify_one();
         }
     }
 }
@@ -186,7 +189,7 @@ mod tests {
     #[test]
     fn a_waiter_hears_of_a_segment_that_no_other_waiter_of_the_handle_gets() {
         let seats = Seats::new(1);
-        let heard = || seats.news.notified().now_or_never().is_some();
+        let heard = || seats.freed.notified().now_or_never().is_some();
         seats.ask(0, Duration::ZERO).unwrap().found_busy();
         assert!(!heard(), "it is not free");
         let held = seats.ask(0, Duration::ZERO).unwrap();

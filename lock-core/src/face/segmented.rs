@@ -259,22 +259,25 @@ impl SegmentedLock {
         let left = left.map(|left| left.max(Duration::from_millis(1)));
         let mut queued = pin!(segment.take(Limit::of(left), None, at));
         loop {
-            let news = self.seats.news.notified();
+            // Listen before the check, so that no report in between is missed.
+            let exhausted = self.seats.exhausted.notified();
             if place.is_exhausted() {
                 return Ok(None);
             }
             let looking = async {
-                let _ = timers.timeout(self.seats.interval, news).await;
+                let freed = self.seats.freed.notified();
+                let _ = timers.timeout(self.seats.interval, freed).await;
                 place.runs();
                 self.look(self.seats.interval, answered, at).await
             };
             tokio::select! {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard { guard: guard?, place })),
+                () = exhausted => {}
                 // After a failed look the waiter stays in the queue.
                 found = looking => if let Ok(Some(guard)) = found {
                     // Several segments may have become free while no waiter listened, and only one announcement was kept.
-                    self.seats.news.notify_one();
+                    self.seats.freed.notify_one();
                     return Ok(Some(guard));
                 }
             }

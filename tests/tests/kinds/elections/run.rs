@@ -224,7 +224,7 @@ async fn a_campaign_inside_a_run_is_a_deadlock_whatever_its_value() {
     let election = locks.election("e");
     for value in ["a", "b"] {
         let inside = election.run("a", async |_| election.campaign(value).await.map(drop));
-        let refused = in_time("it is refused", inside).await.unwrap();
+        let refused = in_time("it is refused", Box::pin(inside)).await.unwrap();
         let error = refused.unwrap_err();
         assert!(matches!(error, LockError::Deadlock { .. }), "{error}");
     }

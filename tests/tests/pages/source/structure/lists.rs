@@ -148,7 +148,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("", 303, ""),
     ("base", 4_404, ""),
     ("engine", 10_092, ""),
-    ("face", 6_693, ""),
+    ("face", 6_699, ""),
     ("guide", 799, ""),
     ("private", 796, ""),
     ("scripts", 2_091, ""),
