@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::kinds::{exclusive_grant, permits_grant};
+use super::kinds::{exclusive_grant, shared_grant};
 use crate::base::beside::Beside;
 use crate::base::key::{LockKey, RESERVED};
 use crate::base::token::ClientId;
@@ -164,7 +164,7 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
     let token = rest.split(' ').next().filter(|token| !token.is_empty());
     let grant = match word {
         "granted" => exclusive_grant::read(rest),
-        "permit" => permits_grant::read(rest),
+        "permit" => shared_grant::read(rest),
         _ => None,
     };
     let understood = match (word, grant, token) {

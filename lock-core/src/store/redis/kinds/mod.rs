@@ -4,8 +4,8 @@ pub(in crate::store) mod election;
 pub(in crate::store) mod exclusive;
 pub(super) mod exclusive_grant;
 pub(in crate::store) mod permits;
-pub(super) mod permits_grant;
 pub(super) mod reentrant;
+pub(super) mod shared_grant;
 
 /// Runs code with the file of a kind.
 macro_rules! of_kind {

@@ -191,10 +191,10 @@ pub(super) const CONCEPTS: &[Concept] = &[
             "face/semaphore.rs",
             "store/kinds/permits.rs",
             "store/memory/kinds/permits.rs",
-            "store/redis/kinds/permits_grant.rs",
+            "store/redis/kinds/shared_grant.rs",
             "store/redis/kinds/permits.rs",
         ],
-        outside: 20,
+        outside: 19,
     },
     Concept {
         name: "election",
