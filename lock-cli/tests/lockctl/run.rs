@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::{Ended, answer, lockctl, says};
 
 const KEY: &str = "report";
-/// So long that its margin, a twentieth, is more than a loaded machine needs to look.
+/// The command ends a twentieth of the ttl early. A loaded machine needs less than that to see it.
 const TTL: Duration = Duration::from_secs(10);
 /// A command that does not end by itself, and not by SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$ $PPID; while :; do sleep 0.05; done";

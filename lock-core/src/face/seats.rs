@@ -52,7 +52,7 @@ impl Seats {
         let seat = &mut table[segment];
         let trusted = match seat.users {
             0 => busy_for,
-            // A user who has not run for longer may not take a segment that is granted to it.
+            // Do not count on a user that has not run for longer: it may never take a segment that it is granted.
             _ => self.interval * 2,
         };
         if seat.exhausted || seat.asked.is_some_and(|at| at.elapsed() < trusted) {

@@ -268,13 +268,7 @@ async fn a_forced_release_is_announced_to_the_holder() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    rig.engine
-        .shared
-        .store
-        .force_release(&key)
-        .await
-        .unwrap()
-        .unwrap();
+    assert!(rig.engine.force_release(&key).await.unwrap());
     assert_eq!(soon(guard.lost()).await, LossReason::ForceReleased);
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
 }
@@ -295,13 +289,7 @@ async fn a_grant_that_was_taken_back_before_it_was_taken_is_never_held() {
     // The waiter is granted the lock and loses it again while no task polls it.
     first.release().await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    one.engine
-        .shared
-        .store
-        .force_release(&key)
-        .await
-        .unwrap()
-        .unwrap();
+    assert!(one.engine.force_release(&key).await.unwrap());
     let third = one.take("a", true, Limit::Try).await.unwrap();
     assert!(
         once(&mut waiting).await.is_pending(),
