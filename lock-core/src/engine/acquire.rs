@@ -797,7 +797,7 @@ impl Waiter<'_> {
         let release = Box::pin(async {
             let token = shared.token(&acquisition);
             let (key, owner) = (&acquisition.key, acquisition.claim.owner());
-            shared.store.release(key, &token, owner).await
+            shared.store.release(key, &token, owner, false).await
         });
         if let Ok(Ok(_)) = shared.timers.timeout(GRACE, release).await {
             unfinished.released();

@@ -1,11 +1,13 @@
 -- Takes the lock, or reports its holder, or joins the queue. A repeated request with the same token is the refresh of a waiter,
 -- or the retry of a call whose reply was lost: it never takes a second place.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence; of an election 5 leader
+-- KEYS  1 lock  2 queue  3 fence  4 waiters; of an election 5 leader
 -- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' if the client polls)
 --       6 number of reserved tokens that the client requests; a queued waiter gets at least 7, since other waiters may join
 --         its process before the grant
 --       7 of an election, the value of the candidate
+-- The brief form has the first 3 keys and, of a try, the first 3 arguments, else 2. The server of its connection has minted by its
+-- clock a moment ago, so here a token is the counter + 1.
 -- Returns one of
 --   n                                   granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}                        granted, with `reserve` reserved tokens behind n
@@ -13,11 +15,12 @@
 --   {'queued', pttl, last, own, name}   the token is queued; every later grant mints above `last`; `own` is the holder if
 --                                       the holder is a token of the same client, else ''; the name of the holder's client
 --   {'foreign', kind}                   the key is not a lock
+--   nil                                 the full form has to follow
 --
 -- Atomic because it is one script. A script does not roll back, so the step that a server short of memory refuses is always the
 -- first write. Any other refused step (an ACL) leaves the queue as it was, and no key without a ttl.
-local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local lock, queue, fence, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6] or 0)
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
@@ -38,6 +41,7 @@ if holder == token then
 end
 
 if not holder then
+  if not waiters then return false end
   -- The lease of the last holder has ended: the first waiter is next, and a newcomer does not overtake the queue.
   local head = redis.call('LPOP', queue)
   local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, ARGV[5])
@@ -58,7 +62,7 @@ end
 
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
-if ARGV[3] == 'try' then return refused_by_replica(waiters) or {'busy', pttl, name_in(holder)} end
+if ARGV[3] == 'try' then return refused_by_replica(lock) or {'busy', pttl, name_in(holder)} end
 
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -1,6 +1,6 @@
 -- Takes the lock from its holder, notifies the holder's client, and grants the lock to the next waiter.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence; of an election 5 leader
+-- KEYS  1 lock  2 queue  3 fence  4 waiters; of an election 5 leader
 -- Returns 1 taken away, 0 not held, {'foreign', kind} the key is not a lock and was not changed
 --
 -- Atomic, so that the notified holder is the holder that lost the lock.
@@ -18,7 +18,7 @@ redis.call('DEL', lock)
 redis.pcall('PUBLISH', channel_of(holder, KEYS[2]), 'revoked ' .. holder)
 -- If the grant is refused, the waiter finds the lock free when it asks.
 local head = redis.pcall('LPOP', KEYS[2])
-if type(head) == 'table' or not grant_first(lock, KEYS[2], KEYS[3], KEYS[4], head, '', 0, '') then
+if type(head) == 'table' or not grant_first(lock, KEYS[2], KEYS[4], KEYS[3], head, '', 0, '') then
   redis.call('DEL', lock)
   if lead then lead(KEYS[5]) end
 end

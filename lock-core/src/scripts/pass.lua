@@ -10,7 +10,7 @@
 -- processes learn of a grant only when this script has ended, so the script reads nothing that it can derive: a lock granted
 -- by a message has the full ttl of its waiter. The token is usually new. If its client has requested the lock with it
 -- meanwhile, it has a place already.
-local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, queue, fence, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
 local from = redis.pcall('GET', lock)

@@ -166,15 +166,17 @@ impl AnyStore {
         }
     }
 
+    /// `is_alone` if the token holds the lock, and no waiter is known.
     pub(crate) async fn release(
         &self,
         key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
+        is_alone: bool,
     ) -> Result<Released, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.release(key, token, owner)),
-            Self::Redis(store) => store.release(key, token, owner).await,
+            Self::Redis(store) => store.release(key, token, owner, is_alone).await,
             Self::Quorum(store) => Box::pin(store.release(key, token)).await,
         }
     }

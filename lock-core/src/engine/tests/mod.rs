@@ -326,7 +326,11 @@ async fn a_line_that_the_server_forgot_is_put_back() {
     let shared = &two.engine.shared;
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     let token = shared.client.token(1);
-    shared.store.release(&key, &token, None).await.unwrap();
+    shared
+        .store
+        .release(&key, &token, None, false)
+        .await
+        .unwrap();
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);
     // The next refresh finds that the line has no place in the queue, and gives it one.
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();

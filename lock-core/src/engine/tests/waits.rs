@@ -91,7 +91,11 @@ async fn it_keeps_its_place_by_refreshes_and_asks_when_a_message_was_lost() {
     // The server forgets its place, and no message announces the release.
     let token = shared.token(&acquisitions(&two)[0]);
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    shared.store.release(&key, &token, None).await.unwrap();
+    shared
+        .store
+        .release(&key, &token, None, false)
+        .await
+        .unwrap();
     assert_eq!(in_queue(&two).await, 0);
     two.clock.advance(Duration::from_secs(4));
     soon(async {

@@ -199,6 +199,7 @@ impl Link {
             dialled,
             made_in: begun.elapsed(),
             socket,
+            floors: Arc::default(),
         })
     }
 

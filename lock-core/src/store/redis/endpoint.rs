@@ -15,6 +15,7 @@ use super::source::Source;
 use super::target::Target;
 use super::wire::{Arg, Name};
 use crate::base::error::LockError;
+use crate::base::slot::slot_of;
 use crate::base::time::Moment;
 use crate::base::timers::Home;
 use crate::base::token::ClientId;
@@ -33,11 +34,36 @@ pub(super) struct Call<'a> {
     pub(super) script: &'a Script,
     pub(super) keys: &'a [Name<'a>],
     pub(super) args: &'a [Arg<'a>],
+    /// What is enough for the usual case.
+    pub(super) brief: Option<Brief>,
     pub(super) limit: Duration,
     pub(super) purpose: Purpose,
 }
 
+/// The first keys and arguments of a call, which go out alone. If they are not enough, the script answers with nil, and the full form
+/// follows. Each key and each argument costs the server as much as a small command.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Brief {
+    pub(super) keys: usize,
+    pub(super) args: usize,
+    /// Whether the script then mints without the clock of the server (see [`floor`](super::floor)), and by the clock in full.
+    pub(super) counts_on: bool,
+}
+
 impl<'a> Call<'a> {
+    /// Keys and arguments of the full form, or of the brief one.
+    pub(super) fn form(&self, brief: Option<Brief>) -> (&'a [Name<'a>], &'a [Arg<'a>]) {
+        match brief {
+            Some(Brief { keys, args, .. }) => (&self.keys[..keys], &self.args[..args]),
+            None => (self.keys, self.args),
+        }
+    }
+
+    /// Whether the script mints, and its brief form without the clock.
+    fn counts_on(&self) -> bool {
+        self.brief.is_some_and(|brief| brief.counts_on)
+    }
+
     /// The name of the lock, which is the first key.
     pub(super) fn lock(&self) -> &'a str {
         self.keys[0].of_user()
@@ -166,26 +192,27 @@ impl Endpoint {
         }
     }
 
-    /// Runs a script by its hash, and by its text if the server has lost it. Waits for `left`, a part of the call's limit, for each of
-    /// the two. With `asks`, each follows an `ASKING`.
+    /// Runs a script by its hash, by its text if the server has lost it, and in full if its brief form was not enough. Waits for
+    /// `left`, a part of the call's limit, for each of these. With `asks`, each follows an `ASKING`.
     pub(super) async fn run(
         &self,
         call: Call<'_>,
         left: Duration,
         asks: bool,
     ) -> Result<Value, CallFailure> {
-        let Call {
-            script, keys, args, ..
-        } = call;
-        let request = |command: Cmd| self.link.request_after(command, asks);
-        let (timers, by_hash) = (self.link.timers(), request(script.by_hash(keys, args)));
-        let mut answer = timers.timeout(left, by_hash).await;
+        let timers = self.link.timers();
+        let mut answer = timers.timeout(left, self.ask_by_hash(call, asks)).await;
+        // With a limit of its own: a renewal far away has no time left. Boxed because it is rare.
         if let Ok(Err(error)) = &answer
             && is_lost(error)
         {
-            // With a limit of its own: a renewal far away has no time left. Boxed because it is rare.
-            let by_text = Box::pin(request(script.by_text(keys, args)));
+            let by_text = call.script.by_text(call.keys, call.args);
+            let by_text = Box::pin(self.link.request_after(by_text, asks));
             answer = timers.timeout(left, by_text).await;
+        }
+        if call.brief.is_some() && matches!(answer, Ok(Ok(Value::Nil))) {
+            let brief = None;
+            return Box::pin(self.run(Call { brief, ..call }, left, asks)).await;
         }
         if let Ok(answer) = answer {
             return answer.map_err(CallFailure::Error);
@@ -199,6 +226,25 @@ impl Endpoint {
             }
         }
         Err(CallFailure::Silence)
+    }
+
+    /// Sends a call by its hash, in its brief form if that is enough for the usual case.
+    async fn ask_by_hash(&self, call: Call<'_>, asks: bool) -> RedisResult<Value> {
+        let live = self.link.live().await?;
+        let slot = match self.link.source.in_cluster {
+            Some(_) if call.counts_on() => slot_of(call.lock()) as u16,
+            _ => 0,
+        };
+        let floors = Arc::clone(&live.floors);
+        let is_enough = |brief: &Brief| !asks && (!brief.counts_on || floors.holds(slot));
+        let brief = call.brief.filter(is_enough);
+        let (keys, args) = call.form(brief);
+        let command = call.script.by_hash(keys, args);
+        let answer = self.link.request_on(live, command, asks).await;
+        if brief.is_none() && call.counts_on() && matches!(answer, Ok(Value::Int(_))) {
+            floors.laid(slot);
+        }
+        answer
     }
 
     pub(super) fn classify(&self, error: RedisError) -> StoreError {

@@ -13,6 +13,7 @@ use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 use super::channels::Subscriptions;
 use super::dial::Dial;
 use super::error::is_from_replica;
+use super::floor::Floors;
 use super::named::{Agreement, Named};
 use super::reply::text;
 use super::script::Script;
@@ -83,6 +84,7 @@ pub(super) struct Live {
     pub(super) dialled: Moment,
     pub(super) made_in: Duration,
     pub(super) socket: Socket,
+    pub(super) floors: Arc<Floors>,
 }
 
 /// Data of the engine that uses the link.
@@ -160,12 +162,29 @@ impl Link {
     ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
         let link = Arc::clone(self);
         async move {
-            let current = link.current();
-            let mut live = match current {
-                Some(live) => live,
-                // Boxed because it is rare and large: otherwise every request would carry room for it.
-                None => Box::pin(link.connection()).await?,
-            };
+            let live = link.live().await?;
+            link.request_on(live, command, asks).await
+        }
+    }
+
+    /// The connection in use, made if there is none.
+    pub(super) async fn live(self: &Arc<Self>) -> RedisResult<Live> {
+        match self.current() {
+            Some(live) => Ok(live),
+            // Boxed because it is rare and large: otherwise every request would carry room for it.
+            None => Box::pin(self.connection()).await,
+        }
+    }
+
+    /// As [`request_after`](Self::request_after), on this connection.
+    pub(super) fn request_on<C: Borrow<Cmd> + Send + Sync>(
+        self: &Arc<Self>,
+        mut live: Live,
+        command: C,
+        asks: bool,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
+        let link = Arc::clone(self);
+        async move {
             let result = if asks {
                 Box::pin(live.socket.request_asking(command.borrow())).await
             } else {

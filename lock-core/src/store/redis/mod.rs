@@ -9,10 +9,12 @@ mod dial;
 mod endpoint;
 mod error;
 mod examine;
+mod floor;
 mod format;
 mod guarded;
 pub(super) mod kinds;
 mod latch;
+mod lately;
 mod link;
 mod list;
 mod look;
@@ -101,8 +103,9 @@ impl RedisStore {
         key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
+        is_alone: bool,
     ) -> Result<Released, StoreError> {
-        of_kind!(key.kind(), kind => kind::release(self, key, token, owner).await)
+        of_kind!(key.kind(), kind => kind::release(self, key, token, owner, is_alone).await)
     }
 
     pub(super) fn part_of(&self, key: &LockKey) -> usize {

@@ -9,8 +9,9 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::cluster::{self, Cluster, Node};
-use super::endpoint::{Call, CallFailure, Endpoint, Purpose};
+use super::endpoint::{Brief, Call, CallFailure, Endpoint, Purpose};
 use super::error::{no_reply, over_users, with_patterns};
+use super::lately::Lately;
 use super::script::Script;
 use super::settings::RedisConfig;
 use super::source::Source;
@@ -33,6 +34,7 @@ pub(crate) struct RedisStore {
     pub(super) limit: Duration,
     /// How long a waiter that polls counts as alive after each request.
     pub(super) polls_for: Duration,
+    pub(super) lately: Lately,
     /// The channel on which this client receives grants.
     channel: OnceCell<String>,
     namespace: Arc<str>,
@@ -81,6 +83,7 @@ impl RedisStore {
             servers,
             limit: config.command_deadline,
             polls_for: polls_for(config),
+            lately: Lately::default(),
             channel: OnceCell::new(),
             namespace: Arc::clone(&config.namespace),
             prefix: config.prefix().whole().into(),
@@ -181,10 +184,23 @@ impl RedisStore {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
+        self.run_first(None, purpose, script, keys, args).await
+    }
+
+    /// As [`run_for`](Self::run_for), first in this form.
+    pub(super) async fn run_first(
+        &self,
+        brief: Option<Brief>,
+        purpose: Purpose,
+        script: &Script,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
         self.call(Call {
             script,
             keys,
             args,
+            brief,
             limit: self.limit,
             purpose,
         })
@@ -205,6 +221,7 @@ impl RedisStore {
             script,
             keys,
             args,
+            brief: None,
             limit: shortest.map_or(self.limit, |third| third.min(self.limit)),
             purpose: Purpose::Renewal,
         })
@@ -226,8 +243,18 @@ impl RedisStore {
             }
             Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,
             Servers::User(connection) => {
-                let request = |command| connection.request(command);
-                let answer = call.script.run(call.keys, call.args, request);
+                // It is not known what happens under the connection, so no counter counts on.
+                let brief = call.brief.filter(|brief| !brief.counts_on);
+                let answer = async {
+                    let request = |command| connection.request(command);
+                    let (keys, args) = call.form(brief);
+                    match call.script.run(keys, args, request).await {
+                        Ok(Value::Nil) if brief.is_some() => {
+                            call.script.run(call.keys, call.args, request).await
+                        }
+                        answer => answer,
+                    }
+                };
                 match connection.timers().timeout(limit, answer).await {
                     Ok(answer) => answer.map_err(over_users),
                     Err(_) => Err(StoreError::Ambiguous(no_reply(limit))),

@@ -57,11 +57,12 @@ impl Case {
     fn keys(&self) -> &'static str {
         match self.script {
             "acquire_all" => "lock:a lock:b @queue @other_queue @waiters @other_waiters @fence",
+            "acquire" | "release" | "pass" | "force_release" => "lock:a @queue @fence @waiters",
             "batch" => "@fence lock:b lock:a @other_queue @queue",
             "extend" | "permits extend" => "lock:a",
             "quorum announce" | "election extend" => "lock:a @leader",
             "election acquire" | "election release" | "election force_release" => {
-                "lock:a @queue @waiters @fence @leader"
+                "lock:a @queue @fence @waiters @leader"
             }
             "latch count_down" => "@latch",
             "reentrant acquire" => "lock:a @holds @fence",

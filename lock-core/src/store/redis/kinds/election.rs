@@ -33,7 +33,7 @@ static ACQUIRE: Lazy<Script> = script!(
 );
 static RELEASE: Lazy<Script> = script!(
     "election release",
-    "release_free.lua",
+    "release_brief.lua",
     "prelude.lua",
     "election/lead.lua",
     "mint.lua",
@@ -63,8 +63,8 @@ fn record(key: &LockKey) -> Name<'_> {
 }
 
 fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 5] {
-    let [lock, queue, waiters, fence] = exclusive::keys(store, key);
-    [lock, queue, waiters, fence, record(key)]
+    let [lock, queue, fence, waiters] = exclusive::keys(store, key);
+    [lock, queue, fence, waiters, record(key)]
 }
 
 /// The lock and the record of its leader.
@@ -89,6 +89,7 @@ pub(crate) async fn release(
     key: &Arc<LockKey>,
     token: &Token,
     _owner: Option<&str>,
+    _is_alone: bool,
 ) -> Parsed<Released> {
     let args = [Arg::Bytes(token.as_bytes())];
     let value = Box::pin(async { store.run(&RELEASE, &keys(store, key), &args).await });

@@ -11,7 +11,7 @@ use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
-use crate::store::redis::endpoint::{Endpoint, Purpose};
+use crate::store::redis::endpoint::{Brief, Endpoint, Purpose};
 use crate::store::redis::error::with_patterns;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
@@ -25,6 +25,7 @@ use crate::store::{
 
 static ACQUIRE: Lazy<Script> = script!(
     "acquire",
+    "acquire_brief.lua",
     "mint.lua",
     "acquire_free.lua",
     "prelude.lua",
@@ -41,7 +42,7 @@ static ACQUIRE_ALL: Lazy<Script> = script!(
 );
 static RELEASE: Lazy<Script> = script!(
     "release",
-    "release_free.lua",
+    "release_brief.lua",
     "prelude.lua",
     "mint.lua",
     "grant.lua",
@@ -91,10 +92,20 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
 
 async fn acquire_alone(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     let (keys, args) = (keys(store, attempt.key), args(store, attempt));
-    let value = store
-        .run_for(Purpose::Grant, &ACQUIRE, &keys, &args)
-        .await?;
-    reply::acquired(value, attempt.reserve)
+    let brief = Brief {
+        keys: 3,
+        args: if attempt.mode == Mode::Try { 3 } else { 2 },
+        counts_on: true,
+    };
+    // Reserved tokens are minted by the clock: only that limits how far the counter is ahead of it.
+    let is_enough = attempt.reserve == 0 && !store.lately.has_found(attempt.key);
+    let brief = is_enough.then_some(brief);
+    let call = store.run_first(brief, Purpose::Grant, &ACQUIRE, &keys, &args);
+    let answer = reply::acquired(call.await?, attempt.reserve)?;
+    if let Answer::Queued(_) = answer {
+        store.lately.found(attempt.key);
+    }
+    Ok(answer)
 }
 
 /// Locks of one server, and of one slot in a cluster.
@@ -138,6 +149,7 @@ pub(crate) async fn release(
     key: &Arc<LockKey>,
     token: &Token,
     _owner: Option<&str>,
+    is_alone: bool,
 ) -> Parsed<Released> {
     if let Servers::One(Endpoint { link, batcher, .. }) = &store.servers
         && batcher.is_unsettled(token)
@@ -151,13 +163,23 @@ pub(crate) async fn release(
     {
         return Ok(Released::Free);
     }
-    Box::pin(release_alone(store, key, token)).await
+    Box::pin(release_alone(store, key, token, is_alone)).await
 }
 
-async fn release_alone(store: &RedisStore, key: &LockKey, token: &Token) -> Parsed<Released> {
-    let args = [Arg::Bytes(token.as_bytes())];
-    let value = store.run(&RELEASE, &keys(store, key), &args).await?;
-    reply::released(&value)
+async fn release_alone(
+    store: &RedisStore,
+    key: &LockKey,
+    token: &Token,
+    is_alone: bool,
+) -> Parsed<Released> {
+    let (keys, args) = (keys(store, key), [Arg::Bytes(token.as_bytes())]);
+    let brief = is_alone.then_some(Brief {
+        keys: 2,
+        args: 1,
+        counts_on: false,
+    });
+    let call = store.run_first(brief, Purpose::Other, &RELEASE, &keys, &args);
+    reply::released(&call.await?)
 }
 
 pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
@@ -167,7 +189,9 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
 }
 
 pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
-    let value = store.run(&INSPECT, &keys(store, key), &[]).await?;
+    let [lock, queue, fence, waiters] = keys(store, key);
+    let keys = [lock, queue, waiters, fence];
+    let value = store.run(&INSPECT, &keys, &[]).await?;
     reply::inspected(value)
 }
 
@@ -201,7 +225,7 @@ pub(in crate::store::redis) fn guard<'a>(call: &GuardedCall<'a>) -> Guard<'a> {
 
 pub(super) fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
     let lock = key.lock().into();
-    [lock, queue(key), waiters(key), store.fence(key)]
+    [lock, queue(key), store.fence(key), waiters(key)]
 }
 
 /// The arguments of an attempt.

@@ -137,6 +137,7 @@ pub(crate) async fn release(
     key: &Arc<LockKey>,
     token: &Token,
     _owner: Option<&str>,
+    _is_alone: bool,
 ) -> Parsed<Released> {
     let args = [Arg::Bytes(token.as_bytes())];
     let value = Box::pin(async { store.run(&RELEASE, &keys(store, key), &args).await });

@@ -99,6 +99,7 @@ pub(crate) async fn release(
     key: &Arc<LockKey>,
     token: &Token,
     owner: Option<&str>,
+    _is_alone: bool,
 ) -> Parsed<Released> {
     let value = Box::pin(async {
         let keys = [key.lock().into(), holds(key), announced_on(key)];
