@@ -15,7 +15,7 @@
 --   {'queued', pttl, last, own, name}   the token is queued; every later grant mints above `last`; `own` is the holder if
 --                                       the holder is a token of the same client, else ''; the name of the holder's client
 --   {'foreign', kind}                   the key is not a lock
---   nil                                 the full form has to follow
+--   -1                                  the full form has to follow
 --
 -- Atomic because it is one script. A script does not roll back, so the step that a server short of memory refuses is always the
 -- first write. Any other refused step (an ACL) leaves the queue as it was, and no key without a ttl.
@@ -41,7 +41,7 @@ if holder == token then
 end
 
 if not holder then
-  if not waiters then return false end
+  if not waiters then return -1 end
   -- The lease of the last holder has ended: the first waiter is next, and a newcomer does not overtake the queue.
   local head = redis.call('LPOP', queue)
   local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, ARGV[5])

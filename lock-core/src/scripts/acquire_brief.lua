@@ -9,7 +9,7 @@ if not KEYS[4] then
       return minted
     end
   elseif not ARGV[3] then
-    return false
+    return -1
   end
 end
 

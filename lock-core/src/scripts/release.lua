@@ -4,7 +4,7 @@
 -- KEYS  1 lock  2 queue  3 fence  4 waiters; of an election 5 leader
 -- ARGV  1 token
 -- The brief form has the first 2 keys.
--- Returns 0 the token does not hold the lock, 1 released, 2 handed over to a waiter; nil: the full form has to follow
+-- Returns 0 the token does not hold the lock, 1 released, 2 handed over to a waiter; -1: the full form has to follow
 --
 -- Atomic because compare, delete and grant are one script: the lock of another holder is never touched.
 local lock, queue, fence, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

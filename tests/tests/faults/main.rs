@@ -5,6 +5,7 @@
 //! beyond every time limit, so only a clean-up can have removed the key.
 
 mod away;
+mod brief;
 mod cancel;
 mod connections;
 mod contract;

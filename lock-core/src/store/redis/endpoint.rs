@@ -16,7 +16,7 @@ use super::target::Target;
 use super::wire::{Arg, Name};
 use crate::base::error::LockError;
 use crate::base::slot::slot_of;
-use crate::base::time::Moment;
+use crate::base::time::{Clock, Moment, SystemClock};
 use crate::base::timers::Home;
 use crate::base::token::ClientId;
 use crate::store::{EventSink, StoreError};
@@ -40,7 +40,10 @@ pub(super) struct Call<'a> {
     pub(super) purpose: Purpose,
 }
 
-/// The first keys and arguments of a call, which go out alone. If they are not enough, the script answers with nil, and the full form
+/// The answer to a brief form that was not enough.
+pub(super) const NOT_ENOUGH: Value = Value::Int(-1);
+
+/// The first keys and arguments of a call, which go out alone. If they are not enough, the script answers with -1, and the full form
 /// follows. Each key and each argument costs the server as much as a small command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Brief {
@@ -210,7 +213,7 @@ impl Endpoint {
             let by_text = Box::pin(self.link.request_after(by_text, asks));
             answer = timers.timeout(left, by_text).await;
         }
-        if call.brief.is_some() && matches!(answer, Ok(Ok(Value::Nil))) {
+        if call.brief.is_some() && matches!(answer, Ok(Ok(NOT_ENOUGH))) {
             let brief = None;
             return Box::pin(self.run(Call { brief, ..call }, left, asks)).await;
         }
@@ -236,13 +239,14 @@ impl Endpoint {
             _ => 0,
         };
         let floors = Arc::clone(&live.floors);
-        let is_enough = |brief: &Brief| !asks && (!brief.counts_on || floors.holds(slot));
+        let now = SystemClock.now();
+        let is_enough = |brief: &Brief| !asks && (!brief.counts_on || floors.holds(slot, now));
         let brief = call.brief.filter(is_enough);
         let (keys, args) = call.form(brief);
         let command = call.script.by_hash(keys, args);
         let answer = self.link.request_on(live, command, asks).await;
         if brief.is_none() && call.counts_on() && matches!(answer, Ok(Value::Int(_))) {
-            floors.laid(slot);
+            floors.laid(slot, now);
         }
         answer
     }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::base::sync::lock;
-use crate::base::time::{Clock, Moment, SystemClock};
+use crate::base::time::Moment;
 
 /// How long a client counts on after a grant by the clock.
 const LASTS: Duration = Duration::from_secs(5);
@@ -21,12 +21,26 @@ pub(super) struct Floors(Mutex<HashMap<u16, Moment>>);
 
 impl Floors {
     /// A script has minted by the clock.
-    pub(super) fn laid(&self, slot: u16) {
-        lock(&self.0).insert(slot, SystemClock.now() + LASTS);
+    pub(super) fn laid(&self, slot: u16, now: Moment) {
+        lock(&self.0).insert(slot, now + LASTS);
     }
 
-    pub(super) fn holds(&self, slot: u16) -> bool {
+    pub(super) fn holds(&self, slot: u16, now: Moment) -> bool {
         let until = lock(&self.0).get(&slot).copied();
-        until.is_some_and(|until| SystemClock.now() < until)
+        until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_is_of_one_slot_and_holds_for_five_seconds() {
+        let (floors, now) = (Floors::default(), Moment(1));
+        assert!(!floors.holds(7, now));
+        floors.laid(7, now);
+        assert!(floors.holds(7, now + LASTS / 2) && !floors.holds(8, now));
+        assert!(!floors.holds(7, now + Duration::from_secs(5)));
     }
 }

@@ -9,7 +9,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::cluster::{self, Cluster, Node};
-use super::endpoint::{Brief, Call, CallFailure, Endpoint, Purpose};
+use super::endpoint::{Brief, Call, CallFailure, Endpoint, NOT_ENOUGH, Purpose};
 use super::error::{no_reply, over_users, with_patterns};
 use super::lately::Lately;
 use super::script::Script;
@@ -249,7 +249,7 @@ impl RedisStore {
                     let request = |command| connection.request(command);
                     let (keys, args) = call.form(brief);
                     match call.script.run(keys, args, request).await {
-                        Ok(Value::Nil) if brief.is_some() => {
+                        Ok(NOT_ENOUGH) if brief.is_some() => {
                             call.script.run(call.keys, call.args, request).await
                         }
                         answer => answer,

@@ -9,6 +9,7 @@ use redis::Cmd;
 
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
+use crate::base::time::{Clock, SystemClock};
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
 use crate::store::redis::endpoint::{Brief, Endpoint, Purpose};
@@ -98,12 +99,12 @@ async fn acquire_alone(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answe
         counts_on: true,
     };
     // Reserved tokens are minted by the clock: only that limits how far the counter is ahead of it.
-    let is_enough = attempt.reserve == 0 && !store.lately.has_found(attempt.key);
+    let is_enough = attempt.reserve == 0 && !store.lately.has_found(attempt.key, SystemClock.now());
     let brief = is_enough.then_some(brief);
     let call = store.run_first(brief, Purpose::Grant, &ACQUIRE, &keys, &args);
     let answer = reply::acquired(call.await?, attempt.reserve)?;
     if let Answer::Queued(_) = answer {
-        store.lately.found(attempt.key);
+        store.lately.found(attempt.key, SystemClock.now());
     }
     Ok(answer)
 }
