@@ -64,6 +64,8 @@ if removes or stands then
   try(1, 'RPUSH', KEY, '')
   try(3, 'HSET', KEY, '', '')
   try(2, 'HINCRBY', KEY, '', 1)
+  -- Without it tokens are minted by the clock.
+  try(0, 'INCR', KEY)
 end
 if removes then redis.pcall('DEL', KEY) end
 

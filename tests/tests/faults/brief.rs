@@ -2,7 +2,7 @@
 
 use lock_core::{LockGuard, LockManager};
 use lock_tests::kit::{command, until_clean, warm_server};
-use lock_tests::{LIMIT, Proxy, Request, TestServer};
+use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 use redis::Value;
 
 use crate::support::{NAME, behind, direct, ms, until_waiting};
@@ -103,6 +103,26 @@ async fn a_counter_that_is_lost_under_an_open_connection_costs_no_order() {
         assert!(next > last, "{counter}");
         last = next;
     }
+}
+
+/// Another client raises the counter to the largest token that it knows. Proves P10.
+#[tokio::test]
+async fn a_counter_that_another_client_has_raised_meanwhile_costs_no_order() {
+    let rig = Rig::start().await;
+    let proxy = Proxy::start(&rig.server);
+    let other = behind(&proxy, LIMIT).await.lock("other");
+    other.acquire().await.unwrap().release().await.unwrap();
+    rig.used_once().await;
+    let last = rig.used_once().await;
+    let () = command(&rig.server, "FLUSHALL").await;
+    proxy.reset();
+    eventually("the counter is raised", LIMIT, async || {
+        // It may still meet the end of the connection.
+        let _ = other.inspect().await;
+        rig.server.exists("lock-core:fence").await
+    })
+    .await;
+    assert!(rig.used_once().await > last);
 }
 
 #[tokio::test]

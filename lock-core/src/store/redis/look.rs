@@ -19,7 +19,7 @@ use super::wire::{Arg, beginning_with};
 use crate::base::error::A_REPLICA;
 
 /// The commands of a lock. A user who may not run the script that tries them is told all of them.
-const ALL: &str = "eval evalsha exists get set del type pttl pexpire time llen lindex lpop rpush lrem hset hdel hlen hmget hgetall publish subscribe unsubscribe";
+const ALL: &str = "eval evalsha exists get set incr del type pttl pexpire time llen lindex lpop rpush lrem hset hdel hlen hmget hgetall publish subscribe unsubscribe";
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 

@@ -197,8 +197,8 @@ async fn missing_rights_are_named_with_the_line_that_gives_them() {
     assert_eq!(
         refused(&acl.url()).await,
         format!(
-            "the user `app` of the server at {at} may not run llen, lindex, lrem, lpop, rpush, hgetall, type, which locks need: an \
-             administrator permits it with `ACL SETUSER app +llen +lindex +lrem +lpop +rpush +hgetall +type`"
+            "the user `app` of the server at {at} may not run llen, lindex, lrem, lpop, rpush, hgetall, type, incr, which locks need: an \
+             administrator permits it with `ACL SETUSER app +llen +lindex +lrem +lpop +rpush +hgetall +type +incr`"
         )
     );
     // Without the script that tries them, all are named: as on the page for operators.
