@@ -44,7 +44,7 @@ impl Stage {
     /// With `watched`, our locks find the server through a sentinel.
     pub(crate) async fn open(watched: bool) -> Result<Self> {
         let server = TestServer::builder().in_own_session().start().await;
-        let cluster = TestCluster::start_in_own_sessions(3).await;
+        let cluster = TestCluster::start_as(3, || TestServer::builder().in_own_session()).await;
         let mut admins = Vec::new();
         for node in &cluster.nodes {
             admins.push(node.server.connection().await);

@@ -95,16 +95,15 @@ impl TestCluster {
         self.nodes.len() - self.masters * self.replicas
     }
 
-    /// As [`start`](Self::start), each server in a session of its own.
+    /// As [`start`](Self::start), each server as the builder says.
     ///
     /// # Panics
     ///
     /// When they do not start.
-    pub async fn start_in_own_sessions(masters: usize) -> Self {
+    pub async fn start_as(masters: usize, builder: impl Fn() -> TestServerBuilder) -> Self {
         let mut nodes = Vec::new();
         for _ in 0..masters {
-            let builder = TestServer::builder().in_own_session();
-            nodes.push(ClusterNode::start_as(builder, &[]).await);
+            nodes.push(ClusterNode::start_as(builder(), &[]).await);
         }
         Self::of(nodes, masters, 0).await
     }

@@ -25,7 +25,7 @@ use crate::wait::LIMIT;
 #[derive(Debug)]
 pub struct TestServer {
     binary: ServerBinary,
-    own_session: bool,
+    under: Vec<String>,
     args: Vec<String>,
     port: Port,
     dir: PathBuf,
@@ -37,7 +37,7 @@ pub struct TestServer {
 #[must_use = "nothing starts before `start`"]
 pub struct TestServerBuilder {
     binary: Option<ServerBinary>,
-    own_session: bool,
+    under: Vec<String>,
     args: Vec<String>,
 }
 
@@ -62,8 +62,14 @@ impl TestServerBuilder {
     /// the processors out between sessions first, and takes a server and its
     /// clients in one session for one program: that is of no matter to a test,
     /// and changes what a benchmark measures.
-    pub fn in_own_session(mut self) -> Self {
-        self.own_session = true;
+    pub fn in_own_session(self) -> Self {
+        self.under(["setsid"])
+    }
+
+    /// Runs the server under a command that becomes the server, or runs it
+    /// inside of its own process.
+    pub fn under<'a>(mut self, command: impl IntoIterator<Item = &'a str>) -> Self {
+        self.under = command.into_iter().map(str::to_owned).collect();
         self
     }
 
@@ -83,12 +89,12 @@ impl TestServerBuilder {
         let binary = self.binary.unwrap_or_else(ServerBinary::find);
         for _ in 0..50 {
             let port = Port::free();
-            let process = launch(&binary, self.own_session, &self.args, port.number, &dir).await;
+            let process = launch(&binary, &self.under, &self.args, port.number, &dir).await;
             match process {
                 Ok(process) => {
                     return TestServer {
                         binary,
-                        own_session: self.own_session,
+                        under: self.under,
                         args: self.args,
                         port,
                         dir,
@@ -195,8 +201,8 @@ impl TestServer {
         self.kill();
         let start = Instant::now();
         loop {
-            let (own_session, port) = (self.own_session, self.port.number);
-            match launch(&self.binary, own_session, &self.args, port, &self.dir).await {
+            let (under, port) = (&self.under, self.port.number);
+            match launch(&self.binary, under, &self.args, port, &self.dir).await {
                 Ok(process) => {
                     *self.process() = process;
                     return;
@@ -327,7 +333,7 @@ enum Failure {
 
 async fn launch(
     binary: &ServerBinary,
-    own_session: bool,
+    under: &[String],
     args: &[String],
     port: u16,
     dir: &Path,
@@ -335,12 +341,13 @@ async fn launch(
     let other = |error: std::io::Error| Failure::Other(error.to_string());
     let log = dir.join("server.log");
     let out = File::create(&log).map_err(other)?;
-    let mut command = if own_session {
-        let mut command = Command::new("setsid");
-        command.arg(binary.path());
-        command
-    } else {
-        Command::new(binary.path())
+    let mut command = match under {
+        [] => Command::new(binary.path()),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(binary.path());
+            command
+        }
     };
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
@@ -356,11 +363,11 @@ async fn launch(
         .stdin(Stdio::null())
         .stdout(out.try_clone().map_err(other)?)
         .stderr(out);
-    let process = if own_session {
-        // It runs the program in its own place only where it does not lead a group.
-        Supervised::spawn_as_it_is(&mut command, Some(dir))
-    } else {
+    let process = if under.is_empty() {
         Supervised::spawn(&mut command, Some(dir))
+    } else {
+        // `setsid` runs the program in its own place only where it does not lead a group.
+        Supervised::spawn_as_it_is(&mut command, Some(dir))
     };
     let mut process = process.map_err(|error| {
         let program = command.get_program().display();
