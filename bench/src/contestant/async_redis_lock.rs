@@ -28,4 +28,9 @@ impl Contestant for AsyncRedisLock {
     async fn release(&self, guard: Lock) -> Result<()> {
         Ok(guard.release().await?)
     }
+
+    async fn leave(&self, guard: Lock) -> Result<()> {
+        drop(guard);
+        Ok(())
+    }
 }

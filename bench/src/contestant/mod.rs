@@ -47,6 +47,11 @@ pub(crate) trait Contestant: Clone + Send + Sync + 'static {
 
     /// Gives the lock back, and waits for the server's word.
     fn release(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send;
+
+    /// Ends the hold, and waits no longer than the library has to: a guard whose drop gives the lock back is dropped.
+    fn leave(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send {
+        self.release(guard)
+    }
 }
 
 /// Which of them.

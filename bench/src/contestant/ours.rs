@@ -92,4 +92,9 @@ impl Contestant for Ours {
     async fn release(&self, guard: LockGuard) -> Result<()> {
         Ok(guard.release().await?)
     }
+
+    async fn leave(&self, guard: LockGuard) -> Result<()> {
+        drop(guard);
+        Ok(())
+    }
 }

@@ -14,6 +14,9 @@ use crate::worker::{Alternate, Flavor, Side};
 /// Half of the way there and back.
 pub(super) const FAR: Duration = Duration::from_micros(250);
 const CALLS: usize = 25;
+/// Where guards are dropped. A contestant whose guards keep the lock then waits for its release.
+pub(crate) const LEFT: &str = "multi-thread, lock + drop";
+pub(crate) const LEFT_FAR: &str = "multi-thread, lock + drop, 0.5 ms away";
 /// Where requests are counted.
 const COUNTED: usize = 200;
 
@@ -40,14 +43,18 @@ pub(super) fn steps() -> Vec<Step> {
             steps.push(step("attribute", variant, flavor, false, sides));
         }
     }
-    let sides: Vec<_> = [Who::Floor, Who::Ours, Who::Rslock, Who::AsyncRedisLock]
-        .map(|who| (who.name(), Side::Lock(who)))
-        .into();
+    let all = [Who::Floor, Who::Ours, Who::Rslock, Who::AsyncRedisLock];
+    let sides: Vec<_> = all.map(|who| (who.name(), Side::Lock(who))).into();
+    let left: Vec<_> = all.map(|who| (who.name(), Side::Left(who))).into();
     let mut near = sides.clone();
     near.push((Who::OursCluster.name(), Side::Lock(Who::OursCluster)));
     for flavor in Flavor::ALL {
         let variant = flavor.name().to_owned();
         steps.push(step("a", variant, flavor, false, near.clone()));
+    }
+    let flavor = Flavor::MultiThread;
+    for (variant, far) in [(LEFT, false), (LEFT_FAR, true)] {
+        steps.push(step("a", variant.to_owned(), flavor, far, left.clone()));
     }
     let variant = "multi-thread, 0.5 ms away".to_owned();
     steps.push(step("a", variant, Flavor::MultiThread, true, sides.clone()));

@@ -31,6 +31,8 @@ pub(crate) struct Alternate {
 pub(crate) enum Side {
     /// Acquire and release.
     Lock(Who),
+    /// Acquire, and end the hold as soon as the library can.
+    Left(Who),
     /// A function under `#[distributed_lock]`, with a body that waits once, or never.
     Annotated { waits: bool },
     /// The same with a guard by hand.
@@ -104,6 +106,7 @@ fn order(number: usize, sides: usize) -> impl Iterator<Item = usize> {
 
 enum Ready {
     Lock(Connected),
+    Left(Connected),
     Annotated { locks: LockManager, waits: bool },
     ByHand { locks: LockManager, waits: bool },
 }
@@ -116,6 +119,7 @@ impl Ready {
         };
         Ok(match side {
             Side::Lock(who) => Self::Lock(who.connect(urls).await?),
+            Side::Left(who) => Self::Left(who.connect(urls).await?),
             Side::Annotated { waits } => Self::Annotated {
                 locks: locks().await?,
                 waits,
@@ -131,6 +135,16 @@ impl Ready {
         match self {
             Self::Lock(connected) => with!(connected, contestant => {
                 timed(calls, times, || cycle(contestant, key)).await
+            }),
+            Self::Left(connected) => with!(connected, contestant => {
+                let one = Calls { most: 1, ..calls };
+                let other = format!("{key}:other");
+                for _ in 0..calls.most {
+                    timed(one, times, || left(contestant, key)).await?;
+                    // Not timed. When it ends, the lock above is free again.
+                    cycle(contestant, &other).await?;
+                }
+                Ok(())
             }),
             &Self::Annotated { ref locks, waits } => {
                 let call =
@@ -171,6 +185,11 @@ where
 async fn cycle<C: Contestant>(contestant: &C, key: &str) -> Result<()> {
     let guard = contestant.acquire(key).await?;
     contestant.release(guard).await
+}
+
+async fn left<C: Contestant>(contestant: &C, key: &str) -> Result<()> {
+    let guard = contestant.acquire(key).await?;
+    contestant.leave(guard).await
 }
 
 fn ignore(output: u64) {
