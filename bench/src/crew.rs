@@ -1,5 +1,6 @@
 //! Worker processes, from the parent's side.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,12 +30,28 @@ impl Crew {
     ///
     /// `urls` is what [`url`](crate::contestant::url) needs.
     pub(crate) async fn start(program: &Path, works: &[Work], urls: &Urls) -> Result<Self> {
+        Self::start_under(&[], program, works, urls).await
+    }
+
+    /// As [`start`](Self::start), each process under this command.
+    pub(crate) async fn start_under(
+        under: &[&str],
+        program: &Path,
+        works: &[Work],
+        urls: &Urls,
+    ) -> Result<Self> {
         let mut crew = Vec::new();
         for work in works {
-            let args = [worker::ARGUMENT.to_owned(), serde_json::to_string(work)?];
+            let work = serde_json::to_string(work)?;
+            let mut words: Vec<&OsStr> = under.iter().map(OsStr::new).collect();
+            words.extend([
+                program.as_os_str(),
+                worker::ARGUMENT.as_ref(),
+                work.as_ref(),
+            ]);
             crew.push(Child::spawn(
-                program,
-                args,
+                words[0],
+                &words[1..],
                 [
                     ("RUST_BACKTRACE", "0"),
                     (BEHIND_SENTINEL, &*urls.sentinel),
@@ -42,14 +59,26 @@ impl Crew {
                 ],
             ));
         }
-        for child in &mut crew {
-            let line = line(child, Duration::ZERO).await?;
+        let mut crew = Self(crew);
+        crew.ready().await?;
+        Ok(crew)
+    }
+
+    /// Waits until all say that they are ready.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        for child in &mut self.0 {
+            let line = said(child).await?;
             if line != "ready" {
                 outcome(&line)?;
                 bail!("a worker is not ready, but has ended");
             }
         }
-        Ok(Self(crew))
+        Ok(())
+    }
+
+    /// The ids of the processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::pid).collect()
     }
 
     pub(crate) fn go(&mut self, window: Window) {

@@ -4,6 +4,7 @@
 //! and plots of them to `docs/bench/`.
 
 mod about;
+mod callgrind;
 mod clock;
 mod commands;
 mod contestant;

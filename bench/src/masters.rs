@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lock_core::LockManager;
-use lock_tests::TestServer;
+use lock_tests::{TestServer, TestServerBuilder};
 
+use crate::contestant::PATIENCE;
 use crate::network::Network;
 
 /// How many.
@@ -19,20 +20,30 @@ pub(crate) struct Masters {
 
 impl Masters {
     pub(crate) async fn start() -> Result<Self> {
+        Self::start_as(|| TestServer::builder().in_own_session()).await
+    }
+
+    pub(crate) async fn start_as(builder: impl Fn() -> TestServerBuilder) -> Result<Self> {
         let mut servers = Vec::new();
         for _ in 0..MASTERS {
-            servers.push(TestServer::builder().in_own_session().start().await);
+            servers.push(builder().start().await);
         }
         let masters = Self {
             servers,
             stopped: 0,
         };
-        LockManager::builder().begin_quorum(masters.urls()).await?;
+        let builder = LockManager::builder().command_deadline(PATIENCE);
+        builder.begin_quorum(masters.urls()).await?;
         Ok(masters)
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.servers.iter().map(TestServer::url).collect()
+    }
+
+    /// The ids of their processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.servers.iter().map(TestServer::pid).collect()
     }
 
     /// The names by which the quorum knows them.

@@ -17,6 +17,10 @@ impl Sorted {
         self.0.get(rank - 1).copied()
     }
 
+    pub(crate) fn least(&self) -> Option<u64> {
+        self.0.first().copied()
+    }
+
     pub(crate) fn most(&self) -> Option<u64> {
         self.0.last().copied()
     }
@@ -62,6 +66,7 @@ mod tests {
         }
         assert_eq!(Sorted::of([7]).percentile(99), Some(7));
         assert_eq!(Sorted::of([9, 1, 2]).percentile(50), Some(2));
+        assert_eq!(Sorted::of([9, 1, 2]).least(), Some(1));
         assert_eq!(Sorted::of([9, 1, 2]).most(), Some(9));
         assert_eq!(Sorted::of([]).percentile(50), None);
     }

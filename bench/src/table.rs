@@ -126,6 +126,11 @@ const HELD: [Column; 6] = [
     ("idle PING ms", &["ping_longest_idle_ms"], 2),
 ];
 
+const INSTRUCTIONS: [Column; 2] = [
+    ("on the server", &["server_instructions"], 0),
+    ("in the client", &["client_instructions"], 0),
+];
+
 /// The columns of a scenario, and with whom its first one is compared.
 fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static str>) {
     match (scenario, variant) {
@@ -139,6 +144,7 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
         ("g", _) => (&USED, None),
         ("j", _) => (&SEMAPHORE, Some(Who::Redisson.name())),
         ("k", _) => (&SEVERAL, Some(Who::RedissonMulti.name())),
+        ("l", _) => (&INSTRUCTIONS, Some(Who::Floor.name())),
         ("h", _) => (&VOTED, Some(Who::Floor.name())),
         _ => (&HOT, Some(Who::Rslock.name())),
     }

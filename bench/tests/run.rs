@@ -45,7 +45,7 @@ fn a_quick_run_writes_its_figures_and_plots() {
         String::from_utf8_lossy(&output.stderr),
     );
     assert!(output.status.success(), "{out}{err}");
-    assert!(out.contains("demanded at most 1.18: "), "{out}");
+    assert!(out.contains("demanded at most 1.35: "), "{out}");
 
     let results: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(results["notes"], Value::Array(Vec::new()), "{err}");

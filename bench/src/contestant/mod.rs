@@ -4,6 +4,7 @@ mod async_redis_lock;
 mod floor;
 mod ours;
 mod ours_multi;
+mod ours_reader;
 mod ours_semaphore;
 mod quorum_floor;
 mod redisson;
@@ -17,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::async_redis_lock::AsyncRedisLock;
 pub(crate) use self::floor::Floor;
-pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, settings, url};
+pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, PATIENCE, PATIENT, settings, url};
 pub(crate) use self::ours_multi::OursMulti;
+pub(crate) use self::ours_reader::OursReader;
 pub(crate) use self::ours_semaphore::OursSemaphore;
 pub(crate) use self::quorum_floor::QuorumFloor;
 pub(crate) use self::redisson::Redisson;
@@ -64,6 +66,7 @@ pub(crate) enum Who {
     /// lock-core on a cluster of three masters.
     OursCluster,
     OursSemaphore,
+    OursReader,
     OursMulti,
     /// The algorithm of Redisson's semaphore.
     Redisson,
@@ -87,6 +90,7 @@ impl Who {
             Self::OursStrict => "lock-core, handover_limit 1",
             Self::OursCluster => "lock-core, cluster",
             Self::OursSemaphore => "lock-core, semaphore",
+            Self::OursReader => "lock-core, reader",
             Self::OursMulti => "lock-core, all",
             Self::Redisson | Self::RedissonMulti => "Redisson's algorithm",
             Self::Rslock => "rslock",
@@ -110,6 +114,7 @@ impl Who {
             (Self::OursSemaphore, _) => {
                 Connected::OursSemaphore(OursSemaphore::connect(urls).await?)
             }
+            (Self::OursReader, _) => Connected::OursReader(OursReader::connect(urls).await?),
             (Self::OursMulti, _) => Connected::OursMulti(OursMulti::connect(urls).await?),
             (Self::RedissonMulti, [url]) => {
                 Connected::RedissonMulti(RedissonMulti::connect(url).await?)
@@ -137,6 +142,7 @@ impl Who {
 pub(crate) enum Connected {
     Ours(Ours),
     OursSemaphore(OursSemaphore),
+    OursReader(OursReader),
     OursMulti(OursMulti),
     Redisson(Redisson),
     RedissonMulti(RedissonMulti),
@@ -152,6 +158,7 @@ macro_rules! with {
         match $connected {
             $crate::contestant::Connected::Ours($contestant) => $body,
             $crate::contestant::Connected::OursSemaphore($contestant) => $body,
+            $crate::contestant::Connected::OursReader($contestant) => $body,
             $crate::contestant::Connected::OursMulti($contestant) => $body,
             $crate::contestant::Connected::Redisson($contestant) => $body,
             $crate::contestant::Connected::RedissonMulti($contestant) => $body,

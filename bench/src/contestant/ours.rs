@@ -39,11 +39,20 @@ const UPKEEP: Duration = Duration::from_secs(1);
 /// Whether the process has its recorder.
 static RECORDS: AtomicBool = AtomicBool::new(false);
 
+/// Whether our locks wait long for an answer: servers that are counted are slow.
+pub(crate) static PATIENT: AtomicBool = AtomicBool::new(false);
+
+/// How long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The settings of our locks.
 pub(crate) fn settings() -> Result<LockManagerBuilder> {
     let mut builder = LockManager::builder();
     if std::env::var_os(OWN_THREAD).is_some() {
         builder = builder.own_thread();
+    }
+    if PATIENT.load(Ordering::Relaxed) {
+        builder = builder.command_deadline(PATIENCE);
     }
     if std::env::var_os(METRICS).is_none() {
         return Ok(builder);
@@ -78,7 +87,7 @@ impl Ours {
 impl Ours {
     pub(crate) async fn on_cluster() -> Result<Self> {
         let url = std::env::var(OF_CLUSTER)?;
-        Ok(Self(LockManager::connect(&url).await?))
+        Ok(Self(settings()?.connect(&url).await?))
     }
 }
 

@@ -4,6 +4,7 @@ mod alternate;
 mod contest;
 mod crowd;
 mod held;
+mod instructions;
 mod message;
 mod quorum;
 mod semaphore;
@@ -16,15 +17,17 @@ use crate::options::Options;
 use crate::results::Results;
 use crate::stage::Stage;
 
+pub(crate) use self::alternate::{LEFT, LEFT_FAR};
 pub(crate) use self::contest::USED;
 pub(crate) use self::crowd::CROWD;
+pub(crate) use self::instructions::{LONELY, NODE};
 pub(crate) use self::message::RESTS;
 pub(crate) use self::quorum::{APART, WEATHERS};
 pub(crate) use self::semaphore::WAITERS;
 pub(crate) use self::several::HOLDS;
 
 /// Every scenario with a line about it.
-pub(crate) const ALL: [(&str, &str); 12] = [
+pub(crate) const ALL: [(&str, &str); 13] = [
     ("attribute", "#[distributed_lock] against a guard by hand"),
     ("a", "uncontended: one task locks and releases"),
     ("b", "64 tasks on 64 keys over one connection"),
@@ -52,6 +55,10 @@ pub(crate) const ALL: [(&str, &str); 12] = [
         "k",
         "random pairs and triples of 10 locks: 8 processes with two tasks each",
     ),
+    (
+        "l",
+        "instructions of a server and of a client, as valgrind counts them",
+    ),
 ];
 
 /// A piece of a round.
@@ -71,6 +78,7 @@ enum Kind {
     Message(message::Spec),
     Semaphore(semaphore::Spec),
     Several(several::Spec),
+    Instructions(instructions::Spec),
 }
 
 type Figures = Vec<(&'static str, Option<f64>)>;
@@ -82,6 +90,7 @@ impl Step {
             Kind::Contest(spec) => spec.who.name(),
             Kind::Semaphore(spec) => spec.who.name(),
             Kind::Several(spec) => spec.who.name(),
+            Kind::Instructions(spec) => spec.who.name(),
             Kind::Requests(who) | Kind::Held(who) => who.name(),
             Kind::Crowd(_) => Who::Ours.name(),
             Kind::Message(_) => Who::Floor.name(),
@@ -126,6 +135,10 @@ impl Step {
                 let found = spec.measure(options, stage).await?;
                 self.record_noted(round, spec.who, results, found);
             }
+            Kind::Instructions(spec) => match spec.measure(options).await? {
+                Ok(figures) => self.record(round, spec.who, results, figures),
+                Err(skipped) => results.note(skipped),
+            },
             Kind::Message(spec) => {
                 let figures = spec.measure(options, stage).await?;
                 self.record(round, Who::Floor, results, figures);
@@ -178,9 +191,10 @@ pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
     steps.extend(crowd::steps());
     steps.extend(semaphore::steps());
     steps.extend(several::steps());
-    // Long, and its figures hardly change from one time to the next.
+    // Long, and the figures hardly change from one time to the next.
     if round == 0 {
         steps.extend(held::steps());
+        steps.extend(instructions::steps());
     }
     steps.retain(|step| options.wants(step.scenario));
     // Who follows whom changes from round to round.
@@ -206,7 +220,8 @@ mod tests {
         for (name, _) in ALL {
             let is = |step: &&super::Step| step.scenario == name;
             assert!(first.iter().any(|step| is(&step)), "{name}");
-            assert_eq!(second.iter().any(|step| is(&step)), name != "e", "{name}");
+            let again = !["e", "l"].contains(&name);
+            assert_eq!(second.iter().any(|step| is(&step)), again, "{name}");
         }
     }
 

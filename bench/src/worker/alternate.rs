@@ -182,7 +182,7 @@ where
     Ok(())
 }
 
-async fn cycle<C: Contestant>(contestant: &C, key: &str) -> Result<()> {
+pub(super) async fn cycle<C: Contestant>(contestant: &C, key: &str) -> Result<()> {
     let guard = contestant.acquire(key).await?;
     contestant.release(guard).await
 }

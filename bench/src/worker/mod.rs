@@ -5,6 +5,7 @@
 
 mod alternate;
 mod contend;
+mod count;
 mod flavor;
 
 use std::io::{BufRead, Write};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::alternate::{Alternate, Side};
 pub(crate) use self::contend::Contend;
+pub(crate) use self::count::{Count, What};
 pub(crate) use self::flavor::Flavor;
 use crate::grants::Log;
 
@@ -25,6 +27,7 @@ pub(crate) const ARGUMENT: &str = "worker";
 pub(crate) enum Work {
     Alternate(Alternate),
     Contend(Contend),
+    Count(Count),
 }
 
 /// What it came to.
@@ -37,6 +40,8 @@ pub(crate) enum Outcome {
         logs: Vec<Log>,
         cpu: u64,
     },
+    /// All that was to be counted is done.
+    Done,
     Failed(String),
 }
 
@@ -76,6 +81,7 @@ fn run(work: Work) -> Result<Outcome> {
     match work {
         Work::Alternate(work) => work.run(),
         Work::Contend(work) => work.run(),
+        Work::Count(work) => work.run(),
     }
 }
 
