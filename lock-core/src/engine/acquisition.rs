@@ -88,6 +88,11 @@ impl Acquisition {
         }
     }
 
+    /// Whether it has the lock, and no waiter of another process is known.
+    pub(super) fn is_alone(&self) -> bool {
+        self.lease().is_some() && !lock(&self.life).state.is_contended()
+    }
+
     /// Shares the lease of `first`, or begins a lease of its own. Returns `None` if the grant is over.
     fn lease_of(
         first: Option<&Arc<Self>>,

@@ -239,8 +239,9 @@ async fn let_go(
     // From now on the requests of waiters follow this release.
     shared.gone(acquisition);
     let (key, owner) = (&acquisition.key, acquisition.claim.owner());
-    let is_alone = acquisition.lease().is_some() && !lock(&acquisition.life).state.is_contended();
-    let released = shared.store.release(key, &token, owner, is_alone);
+    let released = shared
+        .store
+        .release(key, &token, owner, acquisition.is_alone());
     let released = released.await;
     let heard = match released {
         Ok(Released::Announced { heard }) => Some(heard),
