@@ -43,15 +43,15 @@ impl Crew {
         let mut crew = Vec::new();
         for work in works {
             let work = serde_json::to_string(work)?;
-            let mut words: Vec<&OsStr> = under.iter().map(OsStr::new).collect();
-            words.extend([
+            let mut command: Vec<&OsStr> = under.iter().map(OsStr::new).collect();
+            command.extend([
                 program.as_os_str(),
                 worker::ARGUMENT.as_ref(),
                 work.as_ref(),
             ]);
             crew.push(Child::spawn(
-                words[0],
-                &words[1..],
+                command[0],
+                &command[1..],
                 [
                     ("RUST_BACKTRACE", "0"),
                     (BEHIND_SENTINEL, &*urls.sentinel),
