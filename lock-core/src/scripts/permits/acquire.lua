@@ -1,8 +1,8 @@
 -- Takes permits, or reports why not, or joins the queue. A repeated request with the same token is the refresh of a waiter, or the
 -- retry of a call whose reply was lost: it never counts twice.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' if the client polls)  6 weight  7 kind  8 max
+-- KEYS  1 lock  2 queue  3 fence  4 waiters
+-- ARGV  1 token  2 ttl, ms  3 kind  4 max  5 weight  6 '<try|wait> <alive for, ms> <channel>', no channel if the client polls
 -- Returns one of
 --   n                                   granted, with this number
 --   {'busy', ms, name}                  not free, and the mode is try: the time until a member may expire, or earlier, and the name
@@ -15,9 +15,10 @@
 --
 -- Atomic because it is one script. A server short of memory refuses to mint a fencing token, and nothing is changed. The permits of a
 -- semaphore need none, and begin with a PEXPIRE or a DEL, which such a server allows: it then lets the script finish.
-local token, ttl, weight, kind, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+ttl, max, weight = tonumber(ttl), tonumber(max), tonumber(weight)
+local mode, alive_for, channel = string.match(ARGV[6], '^(%S+) (%d+) (.*)')
 
-local ends, held, number = open(kind, token)
+local ends, held, number = open(kind, token, known, state)
 if not ends and held then return held end
 if ends then
   -- Never shorter: a delayed request may be older than the grant that its client relies on.
@@ -46,21 +47,19 @@ if waiting and s.used < s.max then
   waiting = redis.call('EXISTS', queue) == 1
 end
 if not waiting and s.used + weight <= s.max then
-  local fields = {}
-  admit(fields, token, weight, now + ttl)
-  write(fields, now + ttl)
+  write(admit({}, token, weight, now + ttl), now + ttl)
   return tonumber(s.number)
 end
 
 local left = math.max(s.earliest - now, 0)
-if ARGV[3] == 'try' then
+if mode == 'try' then
   local refused = refused_by_replica(waiters)
   if refused then return refused end
   if s.dirty then write({}, 0) end
   return {'busy', left, name_in(s.token)}
 end
 if not waiting then redis.call('DEL', waiters) end
-local refusal = enqueue(queue, waiters, not waiting, token, ttl, weight, now, tonumber(ARGV[4]), ARGV[5])
+local refusal = enqueue(queue, waiters, not waiting, token, ttl, weight, now, alive_for, channel)
 if refusal then return refusal end
 if s.dirty then write({}, 0) end
 -- The head asks when a member may expire, and what fits behind it is granted permits in the same step. The others ask at most each second:

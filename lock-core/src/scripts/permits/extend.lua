@@ -33,8 +33,7 @@ for i = 1, #KEYS do
     end
     renewed[i] = 1
   else
-    renewed[i] = 0
-    all = false
+    renewed[i], all = 0, false
   end
 end
 return all and #KEYS or renewed

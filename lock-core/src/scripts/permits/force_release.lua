@@ -1,6 +1,6 @@
 -- Takes the permits from all holders, notifies their clients, and grants them to the next waiters.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 fence  4 waiters
 -- ARGV  1 kind
 -- Returns 1 taken away, 0 not held, {'foreign', kind} the key is something else, and was not changed
 --

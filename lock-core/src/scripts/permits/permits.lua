@@ -4,20 +4,17 @@
 --
 -- A member past its deadline is gone, also if no script has removed it. Each script removes what has expired, does its own work, and
 -- then serves the queue. Only its head is granted permits: a small request never overtakes a large one.
-local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- Time for which the number of permits before a resize stays known, ms.
-local KEEP = 86400000
+local lock, queue, fence, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- Minimum time after which a waiter that is not the first looks for expired members, ms.
 local BEHIND = 1000
 -- Maximum grants in one write.
 local AT_ONCE = 256
-local NEVER = 9999999999999
 
 -- The state as a table; `lives` is 0 if there is no key. `dirty` if it differs from what is stored.
 local s
 
-local function forget()
-  s = {earliest = NEVER, lives = 0, used = 0, max = 0, before = 0, granted = '0', number = '0', token = ''}
+local function forget(kind)
+  s = {earliest = NEVER, lives = 0, used = 0, kind = kind, max = 0, before = 0, granted = '0', number = '0', token = '', dirty = false}
 end
 
 -- Removes the members that have expired, then derives the sum.
@@ -38,17 +35,17 @@ local function sweep()
   s.used, s.earliest, s.dirty = used, earliest, true
 end
 
--- Reads the state, for a lock of this kind (nil for any). Returns the deadline, the weight and the number of the member with this
--- token, if there is one; or nil and a reply, if the key is something else.
-local function open(kind, token)
-  forget()
-  s.kind = kind
-  local known = redis.pcall('HMGET', lock, 'lock', token)
+-- Reads the state, for a lock of this kind (nil for any), unless that was done: `known` and `state`. Returns the deadline, the weight
+-- and the number of the member with this token, if there is one; or nil and a reply, if the key is something else.
+local function open(kind, token, known, state)
+  forget(kind)
+  known = known or redis.pcall('HMGET', lock, 'lock', token)
   if known.err then
     if not string.find(known.err, 'WRONGTYPE', 1, true) then return nil, known end
     return nil, {'foreign', redis.call('TYPE', lock)['ok']}
   end
-  local earliest, lives, used, of, max, before, granted, number, last = string.match(known[1] or '', STATE)
+  state = state or {string.match(known[1] or '', STATE)}
+  local earliest, lives, used, of, max, before, granted, number, last = unpack(state)
   if not last then
     if redis.call('EXISTS', lock) == 1 then return nil, {'foreign', 'hash'} end
     return nil
@@ -60,8 +57,7 @@ local function open(kind, token)
     if s.used > 0 then return nil, {'foreign', of} end
     -- What has expired does not keep the name.
     redis.call('DEL', lock)
-    forget()
-    s.kind = kind
+    forget(kind)
     return nil
   end
   local ends, weight, own = string.match(known[2] or '', MEMBER)
@@ -77,10 +73,8 @@ local function write(fields, ends)
     s.lives = 2 * ends - now
     redis.call('PEXPIRE', lock, s.lives - now)
   end
-  fields[#fields + 1] = 'lock'
-  fields[#fields + 1] = table.concat({
-    s.earliest, s.lives, s.used, s.kind, s.max, s.before, s.granted, s.number, s.token,
-  }, ' ')
+  fields[#fields + 1], fields[#fields + 2] = 'lock', s.earliest .. ' ' .. s.lives .. ' ' .. s.used .. ' ' .. s.kind .. ' ' .. s.max
+    .. ' ' .. s.before .. ' ' .. s.granted .. ' ' .. s.number .. ' ' .. s.token
   redis.call('HSET', lock, unpack(fields))
   if begins then redis.call('PEXPIRE', lock, s.lives - now) end
   s.dirty = false
@@ -101,8 +95,8 @@ local function admit(fields, token, weight, ends)
   end
   s.granted, s.token = granted, token
   s.used, s.earliest = s.used + weight, math.min(s.earliest, ends)
-  fields[#fields + 1] = token
-  fields[#fields + 1] = ends .. ' ' .. weight .. ' ' .. s.number
+  fields[#fields + 1], fields[#fields + 2] = token, ends .. ' ' .. weight .. ' ' .. s.number
+  return fields
 end
 
 -- Whether a client is connected. Where the rights do not tell (an ACL), it is. In a cluster, in which the counter is one of the slot,
@@ -158,8 +152,7 @@ local function serve(asking, asked_ttl)
         if head == asking then
           mine = s.number
         elseif channel ~= '' then
-          messages[#messages + 1] = {channel, 'permit ' .. head .. ' ' .. s.granted .. ' ' .. s.number .. ' ' .. s.kind
-            .. ' ' .. ttl .. ' ' .. lock}
+          messages[#messages + 1] = {channel, table.concat({'permit', head, s.granted, s.number, s.kind, ttl, lock}, ' ')}
         end
       elseif learns and channel ~= '' then
         messages[#messages + 1] = {channel, 'free ' .. head}

@@ -1,12 +1,11 @@
 -- Removes everything that a token has: its permits, or its place in the queue. Waiters that fit are granted permits in the same step.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 fence  4 waiters
 -- ARGV  1 token
 -- Returns 0 the token holds nothing, 1 released, 2 released, and a waiter was granted permits
 --
 -- Atomic because the sum, the removal and the grants are one script.
-local token = ARGV[1]
-local ends, weight = open(nil, token)
+local ends, weight = open(nil, token, known)
 if ends then
   -- First, because a server short of memory allows it, and then lets the script finish.
   redis.call('HDEL', lock, token)

@@ -1,7 +1,7 @@
 -- Changes the number of permits of a semaphore. Permits that are held stay held: with fewer permits, none is granted until enough
 -- are released. The number before stays valid for handles until the next resize, and for a day while the semaphore is idle.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 fence  4 waiters
 -- ARGV  1 kind  2 new max  3 max of the handle
 -- Returns 1; 0 if nothing is held or remembered, so that there is no number to change: a resize never creates; {'max', max} if the
 -- semaphore has another number of permits than both; {'foreign', kind}

@@ -1,6 +1,6 @@
 -- Makes a writer a reader, or the only reader a writer.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 fence  4 waiters
 -- ARGV  1 token  2 its number  3 down|up
 -- Returns its number from now on; 0 if the token holds nothing, or has another number; -1 if others read or wait. A retry finds its
 -- own effect. A downgrade keeps the number, which the readers that follow share. An upgrade mints one.
@@ -33,8 +33,6 @@ if s.used > weight or redis.call('EXISTS', queue) == 1 then
   if s.dirty then write({}, 0) end
   return -1
 end
-local fields = {}
 s.used, s.earliest = 0, NEVER
-admit(fields, token, s.max, ends)
-write(fields, ends)
+write(admit({}, token, s.max, ends), ends)
 return tonumber(s.number)

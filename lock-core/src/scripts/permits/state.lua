@@ -13,5 +13,8 @@
 local STATE = '^(%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%S*)'
 local MEMBER = '^(%d+) (%d+) (%d+)'
 
+-- Time for which the number of permits before a resize stays known, ms; and a time later than each deadline, whose text is compared.
+local KEEP, NEVER = 86400000, '9999999999999'
+
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -133,7 +133,7 @@ fn numbers(value: &[u8]) -> Vec<u64> {
 
 impl Stored {
     fn read(master: &Master, keys: &[&[u8]]) -> Self {
-        let [lock, queue, waiters, ..] = keys else {
+        let [lock, queue, _, waiters] = keys else {
             unreachable!("a script that changes the queue has its keys")
         };
         let fields = master.hash(lock);
@@ -205,7 +205,7 @@ impl Permits {
             return;
         };
         check_key(world, master, keys[0]);
-        for key in &keys[1..3] {
+        for key in [keys[1], keys[3]] {
             if master.ttl(key) == Ttl::Endless {
                 world.find("member ttl", format!("{} has none", shown(key)));
             }

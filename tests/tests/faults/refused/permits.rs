@@ -9,16 +9,17 @@ const NUMBER: &str = "1700000000000000";
 /// A state names the kind, the members with their permits of four in all, of which those that `had` some have expired, and the
 /// waiters.
 const TABLE: &str = "
-permits acquire       | free                  | @A 60000 wait 5000 '' 2 semaphore 4 | semaphore
-permits acquire       | ours                  | @A 60000 wait 5000 '' 2 semaphore 4 | semaphore, A has 2
-permits acquire       | enough are left       | @A 60000 wait 5000 '' 2 semaphore 4 | semaphore, D has 2
-permits acquire       | too few are left      | @A 60000 wait 5000 '' 2 semaphore 4 | semaphore, D has 3
-permits acquire       | behind another        | @A 60000 wait 5000 '' 2 semaphore 4 | semaphore, D has 3, B wants 4
-permits acquire       | expired before others | @A 60000 wait 5000 '' 2 semaphore 4 | semaphore, D has 3, E had 1, B wants 1, C wants 1
-permits acquire       | expired before us     | @B 60000 wait 5000 '' 2 semaphore 4 | semaphore, D had 2, E had 2, B wants 2, C wants 1
+permits acquire       | free                  | @A 60000 semaphore 4 2 wait~5000~ | semaphore
+permits acquire       | ours                  | @A 60000 semaphore 4 2 wait~5000~ | semaphore, A has 2
+permits acquire       | enough are left       | @A 60000 semaphore 4 2 wait~5000~ | semaphore, D has 2
+permits acquire       | too few are left      | @A 60000 semaphore 4 2 wait~5000~ | semaphore, D has 3
+permits acquire       | behind another        | @A 60000 semaphore 4 2 wait~5000~ | semaphore, D has 3, B wants 4
+permits acquire       | expired before others | @A 60000 semaphore 4 2 wait~5000~ | semaphore, D has 3, E had 1, B wants 1, C wants 1
+permits acquire       | expired before us     | @B 60000 semaphore 4 2 wait~5000~ | semaphore, D had 2, E had 2, B wants 2, C wants 1
 permits release       | alone                 | @A                                  | semaphore, A has 2
 permits release       | another has expired   | @A                                  | semaphore, A has 2, D had 1, B wants 2, C wants 2
 permits release       | to one of two         | @A                                  | semaphore, A has 2, D has 2, B wants 1, C wants 3
+permits release       | one of two            | @A                                  | semaphore, A has 2, D has 2
 permits release       | of a place            | @B                                  | semaphore, D has 2, B wants 4, C wants 2
 permits extend        | held                  | @A 0 600000                         | semaphore, A has 2
 permits force_release | to others             | semaphore                           | semaphore, A has 2, D has 2, B wants 1, C wants 3

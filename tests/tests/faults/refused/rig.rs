@@ -68,6 +68,7 @@ impl Case {
             "reentrant acquire" => "lock:a @holds @fence",
             "reentrant extend" => "lock:a @holds",
             "reentrant release" | "reentrant force_release" => "lock:a @holds free",
+            script if script.starts_with("permits") => "lock:a @queue @fence @waiters",
             _ => "lock:a @queue @waiters @fence",
         }
     }

@@ -23,18 +23,20 @@ use crate::store::{
 
 static ACQUIRE: Lazy<Script> = script!(
     "permits acquire",
+    "permits/state.lua",
     "prelude.lua",
     "mint.lua",
+    "permits/acquire_free.lua",
     "enqueue.lua",
-    "permits/state.lua",
     "permits/permits.lua",
     "permits/acquire.lua"
 );
 static RELEASE: Lazy<Script> = script!(
     "permits release",
+    "permits/state.lua",
+    "permits/release_free.lua",
     "prelude.lua",
     "mint.lua",
-    "permits/state.lua",
     "permits/permits.lua",
     "permits/release.lua"
 );
@@ -95,8 +97,8 @@ fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
     [
         key.lock().into(),
         beside(queue),
-        beside(waiters),
         store.fence(key),
+        beside(waiters),
     ]
 }
 
@@ -113,18 +115,20 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
         } else {
             attempt.alive_for
         };
+        let mode = match attempt.mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        // One argument, since only a waiter needs it.
+        let waits = format!("{mode} {} {channel}", alive_for.as_millis());
+        let share = attempt.claim.share;
         let args = [
             Arg::Bytes(attempt.token.as_bytes()),
             Arg::Millis(attempt.ttl),
-            Arg::Text(match attempt.mode {
-                Mode::Try => "try",
-                Mode::Wait => "wait",
-            }),
-            Arg::Millis(alive_for),
-            Arg::Text(channel),
-            Arg::Number(attempt.claim.share.weight.into()),
             kind(attempt.key),
-            Arg::Number(attempt.claim.share.max.into()),
+            Arg::Number(share.max.into()),
+            Arg::Number(share.weight.into()),
+            Arg::Text(&waits),
         ];
         let keys = keys(store, attempt.key);
         store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
@@ -153,7 +157,7 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
 }
 
 pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
-    let [lock, queue, waiters, _] = keys(store, key);
+    let [lock, queue, _, waiters] = keys(store, key);
     let value = store
         .run(&INSPECT, &[lock, queue, waiters], &[kind(key)])
         .await?;
