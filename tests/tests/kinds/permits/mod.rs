@@ -4,6 +4,7 @@ mod dead;
 mod deadlock;
 mod defects;
 mod faults;
+mod free;
 mod guarded;
 mod numbers;
 mod order;
