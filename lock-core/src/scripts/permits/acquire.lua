@@ -39,7 +39,8 @@ if weight > s.max then
   settle()
   return refused_by_replica(waiters) or {'too many', s.max}
 end
-local waiting = redis.call('EXISTS', queue) == 1
+-- When the script began.
+local waiting = keys == (known[1] and 2 or 1)
 if waiting and s.used < s.max then
   local done, mine = pcall(serve, token, ttl)
   if not done then return refused(mine) end

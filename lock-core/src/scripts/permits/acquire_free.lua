@@ -1,5 +1,5 @@
 -- Grants permits that are free and not waited for. It is placed before the rest of acquire, whose header describes KEYS, ARGV and the
--- reply, so that the common case does not define the functions of that part. For that part it leaves what it has read in `known` and `state`.
+-- reply, so that the common case does not define the functions of that part. For that part it leaves `keys`, `known` and `state`.
 local token, ttl, kind, max, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local keys = redis.call('EXISTS', KEYS[1], KEYS[2])
 local known = keys > 0 and redis.pcall('HMGET', KEYS[1], 'lock', token) or {}

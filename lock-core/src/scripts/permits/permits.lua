@@ -44,8 +44,7 @@ local function open(kind, token, known, state)
     if not string.find(known.err, 'WRONGTYPE', 1, true) then return nil, known end
     return nil, {'foreign', redis.call('TYPE', lock)['ok']}
   end
-  state = state or {string.match(known[1] or '', STATE)}
-  local earliest, lives, used, of, max, before, granted, number, last = unpack(state)
+  local earliest, lives, used, of, max, before, granted, number, last = unpack(state or {string.match(known[1] or '', STATE)})
   if not last then
     if redis.call('EXISTS', lock) == 1 then return nil, {'foreign', 'hash'} end
     return nil
