@@ -168,11 +168,12 @@ fn held(random: &mut Rng, now: u64, kind: &str, max: u64, before: u64) -> Vec<St
     } else {
         0
     };
-    let lives = now + kept.max(600_000 + random.u64(0..600_000));
+    let expires = now + kept.max(600_000 + random.u64(0..600_000));
     let last = token('D');
-    let of = format!("{earliest}~{lives}~{used}~{kind}~{max}~{before}~{granted}~{granted}~{last}");
+    let of =
+        format!("{earliest}~{expires}~{used}~{kind}~{max}~{before}~{granted}~{granted}~{last}");
     lines.push(format!("HSET @ lock {of}"));
-    lines.push(format!("PEXPIREAT @ {lives}"));
+    lines.push(format!("PEXPIREAT @ {expires}"));
     lines
 }
 
