@@ -126,11 +126,6 @@ impl Hash for LockKey {
 }
 
 impl LockKey {
-    /// A place in a table of 256.
-    pub(crate) fn place(&self) -> usize {
-        usize::from(self.hash[0])
-    }
-
     pub(crate) fn new<'a>(prefix: impl Into<Prefix<'a>>, key: &str) -> Result<Self, LockError> {
         Self::checked(prefix.into(), key, Kind::Exclusive)
     }

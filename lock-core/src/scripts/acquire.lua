@@ -2,12 +2,12 @@
 -- or the retry of a call whose reply was lost: it never takes a second place.
 --
 -- KEYS  1 lock  2 queue  3 fence  4 waiters; of an election 5 leader
--- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' if the client polls)
---       6 number of reserved tokens that the client requests; a queued waiter gets at least 7, since other waiters may join
+-- ARGV  1 token  2 ttl, ms  3 '<try|wait> <alive for, ms> <channel>', no channel if the client polls
+--       4 number of reserved tokens that the client requests; a queued waiter gets at least 7, since other waiters may join
 --         its process before the grant
---       7 of an election, the value of the candidate
--- The brief form has the first 3 keys and, of a try, the first 3 arguments, else 2. The server of its connection has minted by its
--- clock a moment ago, so here a token is the counter + 1.
+--       5 of an election, the value of the candidate
+-- The brief form ends before 4. It requests no reserved tokens, and the server of its connection has minted by its clock a moment ago:
+-- so its token is the counter + 1.
 -- Returns one of
 --   n                                   granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}                        granted, with `reserve` reserved tokens behind n
@@ -15,12 +15,12 @@
 --   {'queued', pttl, last, own, name}   the token is queued; every later grant mints above `last`; `own` is the holder if
 --                                       the holder is a token of the same client, else ''; the name of the holder's client
 --   {'foreign', kind}                   the key is not a lock
---   -1                                  the full form has to follow
 --
 -- Atomic because it is one script. A script does not roll back, so the step that a server short of memory refuses is always the
 -- first write. Any other refused step (an ACL) leaves the queue as it was, and no key without a ttl.
 local lock, queue, fence, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6] or 0)
+local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[4] or 0)
+local mode, alive_for, channel = string.match(ARGV[3], '^(%a+) (%d+) (.*)$')
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
@@ -36,20 +36,19 @@ if holder == token then
   local term = lead and term_of(KEYS[5], token)
   if term then return tonumber(term) end
   local minted, _, reserved = mint(fence, reserve)
-  if lead then lead(KEYS[5], token, minted, ARGV[7], lease) end
+  if lead then lead(KEYS[5], token, minted, ARGV[5], lease) end
   return granted(minted, reserved, reserve)
 end
 
 if not holder then
-  if not waiters then return -1 end
   -- The lease of the last holder has ended: the first waiter is next, and a newcomer does not overtake the queue.
   local head = redis.call('LPOP', queue)
-  local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, ARGV[5])
+  local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, channel)
   if refusal then return refused(refusal) end
   if not grant then
     local minted, _, reserved = mint(fence, reserve)
     redis.call('SET', lock, token, 'PX', ttl)
-    if lead then lead(KEYS[5], token, minted, ARGV[7], ttl) end
+    if lead then lead(KEYS[5], token, minted, ARGV[5], ttl) end
     return granted(minted, reserved, reserve)
   end
   holder = grant.token
@@ -62,7 +61,7 @@ end
 
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
-if ARGV[3] == 'try' then return refused_by_replica(lock) or {'busy', pttl, name_in(holder)} end
+if mode == 'try' then return refused_by_replica(lock) or {'busy', pttl, name_in(holder)} end
 
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -70,8 +69,8 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
 local wanted = math.max(reserve, RESERVE)
-if lead then wanted = wanted .. ' ' .. ARGV[7] end
-local refusal = enqueue(queue, waiters, begins, token, ttl, wanted, now, ARGV[4], ARGV[5])
+if lead then wanted = wanted .. ' ' .. ARGV[5] end
+local refusal = enqueue(queue, waiters, begins, token, ttl, wanted, now, alive_for, channel)
 if refusal then return refusal end
 local own = ''
 if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then

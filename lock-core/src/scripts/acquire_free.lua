@@ -1,11 +1,10 @@
--- Takes a free lock without a queue. It is placed before the rest of acquire, whose header describes KEYS, ARGV and the reply, so
--- that the common case does not define the functions of that part.
-if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
-  local wanted = tonumber(ARGV[6] or 0)
+-- The same by the clock. It is placed before the rest of acquire, so that the common case does not define the functions of that part.
+if ARGV[4] and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+  local wanted = tonumber(ARGV[4])
   local minted, _, reserve = mint(KEYS[3], wanted)
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   -- Of an election, whose script has `lead` before this.
-  if KEYS[5] then lead(KEYS[5], ARGV[1], minted, ARGV[7], ARGV[2]) end
+  if KEYS[5] then lead(KEYS[5], ARGV[1], minted, ARGV[5], ARGV[2]) end
   return granted(minted, reserve, wanted)
 end
 

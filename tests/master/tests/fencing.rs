@@ -9,7 +9,7 @@ const START: u64 = 1_700_000_000_000_000;
 /// Maximum lead of the counter, us: less than a server needs to restart.
 const LEAD: u64 = 1_100;
 
-const KEYS: [&str; 4] = ["L", "lock-core:Q", "lock-core:W", "lock-core:fence"];
+const KEYS: [&str; 4] = ["L", "lock-core:Q", "lock-core:fence", "lock-core:W"];
 
 fn run(master: &mut Master, script: &str, keys: &[&str], args: &[&str]) -> Reply {
     let count = keys.len().to_string();
@@ -37,7 +37,7 @@ fn tokens(reply: &Reply, wanted: u64) -> (u64, u64) {
 fn grant(master: &mut Master, rng: &mut Rng, reserve: u64) -> (u64, u64) {
     let token = format!("{:036}:{}", 1, rng.u32(..));
     let wanted = reserve.to_string();
-    let asks: [&str; 6] = [&token, "5000", "wait", "5000", "channel", &wanted];
+    let asks: [&str; 4] = [&token, "5000", "wait 5000 channel", &wanted];
     let exclusive = |reply: &Reply| tokens(reply, reserve);
     let (script, granted) = match rng.u8(..4) {
         0 => ("acquire", exclusive(&run(master, "acquire", &KEYS, &asks))),

@@ -7,6 +7,10 @@ use redis::Value;
 
 use crate::support::{NAME, behind, direct, ms, until_waiting};
 
+/// The brief forms.
+const ACQUIRE: (&str, usize) = ("acquire", 7);
+const RELEASE: (&str, usize) = ("release", 3);
+
 /// A server, a proxy before it, and a client behind that.
 struct Rig {
     server: TestServer,
@@ -42,12 +46,13 @@ impl Rig {
         token
     }
 
-    /// The scripts for locks that are called from here on, with the number of their keys.
-    fn calls(&self) -> impl Fn() -> Vec<(&'static str, String)> + '_ {
+    /// The scripts for locks that are called from here on, with the number of their keys and arguments.
+    fn calls(&self) -> impl Fn() -> Vec<(&'static str, usize)> + '_ {
         let before = self.proxy.requests().len();
         move || {
             let requests = self.proxy.requests();
-            let call = |request: &Request| Some((request.script()?, request.arg(2)));
+            // The verb, the script and the number of keys come before them.
+            let call = |request: &Request| Some((request.script()?, request.args().len() - 3));
             let calls = requests[before..].iter().filter_map(call);
             calls
                 .filter(|(script, _)| ["acquire", "release"].contains(script))
@@ -56,19 +61,13 @@ impl Rig {
     }
 }
 
-fn called(calls: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
-    let owned = |(script, keys): &(&'static str, &str)| (*script, (*keys).to_owned());
-    calls.iter().map(owned).collect()
-}
-
 #[tokio::test]
-async fn a_lonely_lock_takes_three_keys_and_two_arguments() {
+async fn a_lonely_lock_is_asked_for_and_released_in_brief() {
     let rig = Rig::start().await;
     let calls = rig.calls();
     let (first, second) = (rig.used_once().await, rig.used_once().await);
     assert!(second > first);
-    let (acquire, release) = (("acquire", "3"), ("release", "2"));
-    assert_eq!(calls(), called(&[acquire, release, acquire, release]));
+    assert_eq!(calls(), [ACQUIRE, RELEASE, ACQUIRE, RELEASE]);
     until_clean(&rig.server).await;
 }
 
@@ -87,7 +86,7 @@ async fn a_new_connection_looks_at_the_clock_before_it_counts_on() {
     let calls = rig.calls();
     let after = rig.acquire().await;
     assert!(after.fencing_token().get() > before);
-    assert_eq!(calls(), called(&[("acquire", "4")]));
+    assert_eq!(calls(), [("acquire", 8)]);
 }
 
 /// Proves P10.
@@ -136,7 +135,7 @@ async fn a_holder_that_was_told_of_a_waiter_hands_over_in_one_request() {
     let calls = rig.calls();
     held.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().is_held());
-    assert_eq!(calls(), called(&[("release", "4")]));
+    assert_eq!(calls(), [("release", 5)]);
 }
 
 /// Proves P4.
@@ -154,7 +153,7 @@ async fn a_holder_that_was_not_told_of_a_waiter_hands_over_too() {
     let calls = rig.calls();
     held.release().await.unwrap();
     assert!(waiting.await.unwrap().unwrap().is_held());
-    assert_eq!(calls(), called(&[("release", "2"), ("release", "4")]));
+    assert_eq!(calls(), [RELEASE, ("release", 5)]);
 }
 
 #[tokio::test]
@@ -168,6 +167,27 @@ async fn a_try_that_finds_the_lock_held_is_one_request() {
         .unwrap();
     let calls = rig.calls();
     assert!(rig.locks.lock(NAME).try_acquire().await.unwrap().is_none());
-    assert_eq!(calls(), called(&[("acquire", "3")]));
+    assert_eq!(calls(), [ACQUIRE]);
     drop(held);
+}
+
+/// Proves P8.
+#[tokio::test]
+async fn a_waiter_has_its_place_from_its_first_request_on() {
+    let rig = Rig::start().await;
+    let held = direct(&rig.server)
+        .await
+        .lock(NAME)
+        .acquire()
+        .await
+        .unwrap();
+    let calls = rig.calls();
+    let waiting = tokio::spawn({
+        let lock = rig.locks.lock(NAME);
+        async move { lock.acquire().await }
+    });
+    until_waiting(&rig.locks.lock(NAME), 1).await;
+    assert_eq!(calls(), [ACQUIRE]);
+    held.release().await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().is_held());
 }

@@ -121,7 +121,7 @@ async fn a_process_killed_while_it_waits_leaves_nothing() {
 }
 
 fn is_acquire(request: &Request) -> bool {
-    request.name() == "EVALSHA" && request.has("wait")
+    request.script() == Some("acquire")
 }
 
 #[tokio::test]

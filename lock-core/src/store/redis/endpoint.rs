@@ -40,11 +40,10 @@ pub(super) struct Call<'a> {
     pub(super) purpose: Purpose,
 }
 
-/// The answer to a brief form that was not enough.
+/// The answer to a brief form that was not enough: the full form follows.
 pub(super) const NOT_ENOUGH: Value = Value::Int(-1);
 
-/// The first keys and arguments of a call, which go out alone. If they are not enough, the script answers with -1, and the full form
-/// follows. Each key and each argument costs the server as much as a small command.
+/// The first keys and arguments of a call, which go out alone. Each key and each argument costs the server as much as a small command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Brief {
     pub(super) keys: usize,

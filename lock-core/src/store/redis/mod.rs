@@ -14,7 +14,6 @@ mod format;
 mod guarded;
 pub(super) mod kinds;
 mod latch;
-mod lately;
 mod link;
 mod list;
 mod look;

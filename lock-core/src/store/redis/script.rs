@@ -109,6 +109,7 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         Arg::Text(text) => text.len(),
         Arg::Bytes(bytes) => bytes.len(),
         Arg::Millis(_) | Arg::AlsoEarlier(_) | Arg::Number(_) => LONGEST_NUMBER,
+        Arg::Waits { mode, channel, .. } => mode.len() + LONGEST_NUMBER + channel.len(),
     });
     let size = verb.len() + script.len() + LONGEST_NUMBER + texts.chain(args_len).sum::<usize>();
     let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), size);
@@ -127,6 +128,15 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
             Arg::Millis(duration) => command.arg(duration.as_millis() as u64),
             Arg::AlsoEarlier(duration) => command.arg(-(duration.as_millis() as i64)),
             Arg::Number(number) => command.arg(*number),
+            Arg::Waits {
+                mode,
+                alive_for,
+                channel,
+            } => {
+                let mut whole = command.writer_for_next_arg();
+                let _ = write!(whole, "{mode} {} {channel}", alive_for.as_millis());
+                continue;
+            }
         };
     }
     command

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use super::cluster::{self, Cluster, Node};
 use super::endpoint::{Brief, Call, CallFailure, Endpoint, NOT_ENOUGH, Purpose};
 use super::error::{no_reply, over_users, with_patterns};
-use super::lately::Lately;
 use super::script::Script;
 use super::settings::RedisConfig;
 use super::source::Source;
@@ -25,7 +24,7 @@ use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
 use crate::base::timers::Home;
 use crate::base::token::ClientId;
-use crate::store::{EventSink, Renewal, StoreError};
+use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
 
 /// A lock store on Redis or Valkey.
 pub(crate) struct RedisStore {
@@ -34,7 +33,6 @@ pub(crate) struct RedisStore {
     pub(super) limit: Duration,
     /// How long a waiter that polls counts as alive after each request.
     pub(super) polls_for: Duration,
-    pub(super) lately: Lately,
     /// The channel on which this client receives grants.
     channel: OnceCell<String>,
     namespace: Arc<str>,
@@ -83,7 +81,6 @@ impl RedisStore {
             servers,
             limit: config.command_deadline,
             polls_for: polls_for(config),
-            lately: Lately::default(),
             channel: OnceCell::new(),
             namespace: Arc::clone(&config.namespace),
             prefix: config.prefix().whole().into(),
@@ -165,6 +162,23 @@ impl RedisStore {
             .get()
             .filter(|_| pushed)
             .map_or("", String::as_str)
+    }
+
+    /// How this client waits for a lock.
+    pub(super) fn waits<'a>(&'a self, attempt: Attempt<'_>) -> Arg<'a> {
+        let channel = self.channel(attempt.key);
+        Arg::Waits {
+            mode: match attempt.mode {
+                Mode::Try => "try",
+                Mode::Wait => "wait",
+            },
+            alive_for: if channel.is_empty() {
+                self.polls_for
+            } else {
+                attempt.alive_for
+            },
+            channel,
+        }
     }
 
     /// Runs a script by its hash, and by its text if the server has lost it.

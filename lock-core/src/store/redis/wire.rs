@@ -116,6 +116,12 @@ pub(in crate::store) enum Arg<'a> {
     /// With a minus: the ttl of a lease that may end earlier than before.
     AlsoEarlier(Duration),
     Number(u64),
+    /// What only a waiter needs, in one argument: each costs the server as much as a small command.
+    Waits {
+        mode: &'static str,
+        alive_for: Duration,
+        channel: &'a str,
+    },
 }
 
 /// How a script of the user finds out that the lock is held.

@@ -13,10 +13,11 @@ const VET: &str = "quorum vet";
 /// is drawn (see [`Caller::word`]).
 const KINDS: [&[(&str, &str)]; 3] = [
     &[
-        ("acquire", "4 L Q W F tok ttl mode alive chan gap"),
-        ("acquire", "4 L Q W F tok ttl mode alive chan gap"),
-        ("release", "4 L Q W F tok"),
-        ("pass", "4 L Q W F tok ttl mode alive chan gap tok"),
+        ("acquire", "4 L Q F W tok ttl waits"),
+        ("acquire", "4 L Q F W tok ttl waits gap"),
+        ("release", "4 L Q F W tok"),
+        ("release", "2 L Q tok"),
+        ("pass", "4 L Q F W tok ttl waits gap tok"),
         ("batch", "5 F L L2 Q Q2 2 tok tok ttl"),
         ("batch", "5 F L L2 Q Q2 1 tok tok ttl"),
         ("batch", "5 F L L2 Q Q2 0 tok tok"),
@@ -25,7 +26,7 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ("extend", "2 L L2 tok tok ttl ttl"),
         ("inspect", "2 L Q"),
         ("format", "1 F 1"),
-        ("force_release", "4 L Q W F"),
+        ("force_release", "4 L Q F W"),
     ],
     &[
         ("reentrant acquire", "3 L H F owner tok ttl gap"),
@@ -132,8 +133,11 @@ impl Caller {
             // Far from the time of a test: the two clocks are a few milliseconds apart.
             "wait" => self.pick(&["3600000", "7200000"]),
             "ttl" => self.pick(&["70000", "90000", "500000"]),
-            "mode" => self.pick(&["try", "wait", "wait", "wait"]),
-            "alive" => self.pick(&["60000", "60000", "-20000"]),
+            "waits" => {
+                let mode = self.pick(&["try", "wait", "wait", "wait"]);
+                let alive = self.pick(&["60000", "60000", "-20000"]);
+                format!("{mode} {alive} {}", self.word("chan"))
+            }
             "chan" if self.rng.u8(0..4) == 0 => String::new(),
             "chan" => format!("lock-core:client:{}", self.pick(&CLIENTS)),
             "gap" => self.pick(&["0", "7", "100"]),

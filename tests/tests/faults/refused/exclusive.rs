@@ -3,11 +3,11 @@
 use super::rig::{Case, Rig, rows};
 
 const TABLE: &str = "
-acquire              | free                  | @A 60000 wait 5000 other 7         | free
-acquire              | ours                  | @A 60000 wait 5000 other 7         | held
-acquire              | expired before others | @A 60000 wait 5000 other 7         | B and C
-acquire              | expired before one    | @A 60000 wait 5000 other 7         | C
-acquire              | held and queued for   | @E 60000 wait 5000 '' 0            | held, B and C
+acquire              | free                  | @A 60000 wait~5000~other 7         | free
+acquire              | ours                  | @A 60000 wait~5000~other 7         | held
+acquire              | expired before others | @A 60000 wait~5000~other 7         | B and C
+acquire              | expired before one    | @A 60000 wait~5000~other 7         | C
+acquire              | held and queued for   | @E 60000 wait~5000~ 0              | held, B and C
 acquire_all          | free                  | other @A @a:2 60000 60000          | free
 acquire_all          | one is ours           | other @A @a:2 60000 60000          | held
 acquire_all          | expired before others | other @A @a:2 60000 60000          | B and C
@@ -17,9 +17,9 @@ release              | to others             | @A                               
 release              | to one                | @A                                 | held, C
 force_release        | to others             |                                    | held, B and C
 force_release        | to one                |                                    | held, C
-pass                 | to others             | @a:2 60000 wait 5000 '' 7 @A       | held, B and C
-pass                 | to one                | @a:2 60000 wait 5000 '' 7 @A       | held, C
-pass                 | to itself             | @a:2 60000 wait 5000 '' 7 @A       | held
+pass                 | to others             | @a:2 60000 wait~5000~ 7 @A         | held, B and C
+pass                 | to one                | @a:2 60000 wait~5000~ 7 @A         | held, C
+pass                 | to itself             | @a:2 60000 wait~5000~ 7 @A         | held
 batch                | take and release      | 1 @B @A 60000                      | held
 extend               | held                  | @A 60000                           | held
 quorum acquire       | free                  | @A 60000 wait~5000~push~7 @fence   | free
@@ -31,10 +31,10 @@ quorum force_release | offered               | ''                               
 quorum heal          | free                  | @A 60000 @fence                    | free
 quorum announce      | the first time        | @A 7 leads                         | held
 quorum announce      | once more             | @A 7 leads                         | held, named
-election acquire     | free                  | @A 60000 wait 5000 other 0 leads   | free
-election acquire     | expired before others | @A 60000 wait 5000 other 0 leads   | B and C
-election acquire     | expired before one    | @A 60000 wait 5000 other 0 leads   | C
-election acquire     | held and queued for   | @E 60000 wait 5000 '' 0 leads      | held, B and C
+election acquire     | free                  | @A 60000 wait~5000~other 0 leads   | free
+election acquire     | expired before others | @A 60000 wait~5000~other 0 leads   | B and C
+election acquire     | expired before one    | @A 60000 wait~5000~other 0 leads   | C
+election acquire     | held and queued for   | @E 60000 wait~5000~ 0 leads        | held, B and C
 election release     | alone                 | @A                                 | held, named
 election release     | to others             | @A                                 | held, named, B and C
 election release     | to one                | @A                                 | held, named, C

@@ -25,7 +25,7 @@ pub(crate) async fn direct(server: &TestServer) -> LockManager {
 }
 
 pub(crate) fn is_acquire(request: &Request) -> bool {
-    request.name() == "EVALSHA" && request.has("wait")
+    request.script() == Some("acquire")
 }
 
 /// How many wait, on the server and in line in the manager of this handle.

@@ -75,9 +75,9 @@ pub(in crate::store) fn lock_and_record(key: &LockKey) -> [Name<'_>; 2] {
 // Boxed calls: those of an exclusive lock are in the same future, and small.
 pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     let value = Box::pin(async {
-        let [token, ttl, mode, alive_for, channel, reserve] = exclusive::args(store, attempt);
+        let [token, ttl, waits, reserve] = exclusive::args(store, attempt);
         let value = Arg::Text(attempt.claim.value().unwrap_or_default());
-        let args = [token, ttl, mode, alive_for, channel, reserve, value];
+        let args = [token, ttl, waits, reserve, value];
         let keys = keys(store, attempt.key);
         store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
     });

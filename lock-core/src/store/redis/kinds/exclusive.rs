@@ -9,7 +9,6 @@ use redis::Cmd;
 
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
-use crate::base::time::{Clock, SystemClock};
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
 use crate::store::redis::endpoint::{Brief, Endpoint, Purpose};
@@ -20,7 +19,7 @@ use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::{RedisStore, Servers};
 use crate::store::redis::wire::{Arg, Guard, Name, queue, renewed, waiters};
 use crate::store::{
-    Answer, Attempt, GuardedCall, Mode, OrRefused, Passed, Released, Renewal, Snapshot, StoreError,
+    Answer, Attempt, GuardedCall, OrRefused, Passed, Released, Renewal, Snapshot, StoreError,
     Together,
 };
 
@@ -94,19 +93,14 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
 async fn acquire_alone(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     let (keys, args) = (keys(store, attempt.key), args(store, attempt));
     let brief = Brief {
-        keys: 3,
-        args: if attempt.mode == Mode::Try { 3 } else { 2 },
+        keys: 4,
+        args: 3,
         counts_on: true,
     };
     // Reserved tokens are minted by the clock: only that limits how far the counter is ahead of it.
-    let is_enough = attempt.reserve == 0 && !store.lately.has_found(attempt.key, SystemClock.now());
-    let brief = is_enough.then_some(brief);
+    let brief = (attempt.reserve == 0).then_some(brief);
     let call = store.run_first(brief, Purpose::Grant, &ACQUIRE, &keys, &args);
-    let answer = reply::acquired(call.await?, attempt.reserve)?;
-    if let Answer::Queued(_) = answer {
-        store.lately.found(attempt.key, SystemClock.now());
-    }
-    Ok(answer)
+    reply::acquired(call.await?, attempt.reserve)
 }
 
 /// Locks of one server, and of one slot in a cluster.
@@ -138,9 +132,9 @@ pub(in crate::store) async fn pass(
     from: &Token,
 ) -> Parsed<Passed> {
     let keys = keys(store, attempt.key);
-    let [token, ttl, mode, alive_for, channel, reserve] = args(store, attempt);
+    let [token, ttl, waits, reserve] = args(store, attempt);
     let from = Arg::Bytes(from.as_bytes());
-    let args = [token, ttl, mode, alive_for, channel, reserve, from];
+    let args = [token, ttl, waits, reserve, from];
     let value = store.run_for(Purpose::Grant, &PASS, &keys, &args).await?;
     reply::passed(value, attempt.reserve)
 }
@@ -230,22 +224,11 @@ pub(super) fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
 }
 
 /// The arguments of an attempt.
-pub(super) fn args<'a>(store: &'a RedisStore, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
-    let channel = store.channel(attempt.key);
-    let alive_for = if channel.is_empty() {
-        store.polls_for
-    } else {
-        attempt.alive_for
-    };
+pub(super) fn args<'a>(store: &'a RedisStore, attempt: Attempt<'a>) -> [Arg<'a>; 4] {
     [
         Arg::Bytes(attempt.token.as_bytes()),
         Arg::Millis(attempt.ttl),
-        Arg::Text(match attempt.mode {
-            Mode::Try => "try",
-            Mode::Wait => "wait",
-        }),
-        Arg::Millis(alive_for),
-        Arg::Text(channel),
+        store.waits(attempt),
         Arg::Number(attempt.reserve),
     ]
 }

@@ -17,7 +17,7 @@ use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
 use crate::store::redis::wire::{Arg, Guard, Name, renewed};
 use crate::store::{
-    Answer, Attempt, GuardedCall, HolderSnapshot, Mode, OrRefused, Released, Renewal, Reweighed,
+    Answer, Attempt, GuardedCall, HolderSnapshot, OrRefused, Released, Renewal, Reweighed,
     Snapshot, SnapshotState,
 };
 
@@ -109,18 +109,6 @@ fn kind(key: &LockKey) -> Arg<'static> {
 // Boxed calls: those of an exclusive lock are in the same future, and small.
 pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     let value = Box::pin(async {
-        let channel = store.channel(attempt.key);
-        let alive_for = if channel.is_empty() {
-            store.polls_for
-        } else {
-            attempt.alive_for
-        };
-        let mode = match attempt.mode {
-            Mode::Try => "try",
-            Mode::Wait => "wait",
-        };
-        // One argument, since only a waiter needs it.
-        let waits = format!("{mode} {} {channel}", alive_for.as_millis());
         let share = attempt.claim.share;
         let args = [
             Arg::Bytes(attempt.token.as_bytes()),
@@ -128,7 +116,7 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
             kind(attempt.key),
             Arg::Number(share.max.into()),
             Arg::Number(share.weight.into()),
-            Arg::Text(&waits),
+            store.waits(attempt),
         ];
         let keys = keys(store, attempt.key);
         store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
