@@ -7,7 +7,7 @@ use crate::reply::{Answer, NO_INTEGER, OVERFLOW, Reply, wrong_arity};
 /// The fields of a hash, in the order in which they came: so a server lists those of a small one.
 ///
 /// A list, since the hashes of locks have few fields, and a search is a comparison of lengths first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Fields(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Fields {

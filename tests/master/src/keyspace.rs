@@ -7,23 +7,29 @@ use std::hash::BuildHasherDefault;
 use crate::hashes::Fields;
 use crate::reply::{Refusal, WRONG_TYPE};
 
+type Entries = HashMap<Vec<u8>, Entry, BuildHasherDefault<DefaultHasher>>;
+
+/// A copy of all keys at a moment, with the moments at which they expire.
+#[derive(Debug, Default, Clone)]
+pub struct Data(Entries);
+
 /// One database. Nothing here depends on the order in which a map is walked.
 #[derive(Debug, Default)]
 pub(crate) struct Keyspace {
-    entries: HashMap<Vec<u8>, Entry, BuildHasherDefault<DefaultHasher>>,
+    entries: Entries,
     now_micros: u64,
     /// A replica hides what has expired, and leaves the removal to its master.
     pub(crate) read_only: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) value: Value,
     /// Milliseconds of the wall clock; the key is there up to and with this one.
     pub(crate) deadline: Option<i64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Value {
     Text(Vec<u8>),
     List(VecDeque<Vec<u8>>),
@@ -177,6 +183,14 @@ impl Keyspace {
         {
             self.entries.remove(key);
         }
+    }
+
+    pub(crate) fn data(&self) -> Data {
+        Data(self.entries.clone())
+    }
+
+    pub(crate) fn replace(&mut self, Data(entries): Data) {
+        self.entries = entries;
     }
 
     pub(crate) fn clear(&mut self) {

@@ -30,6 +30,7 @@ mod state;
 mod strings;
 
 pub use faults::Faults;
+pub use keyspace::Data;
 pub use master::{Master, Observer, Output, Ttl};
 pub use reply::{Protocol, Reply};
 

@@ -8,7 +8,7 @@ use crate::ConnectionId;
 use crate::commands::Action;
 use crate::faults::Faults;
 use crate::hashes::Fields;
-use crate::keyspace::Kind;
+use crate::keyspace::{Data, Kind};
 use crate::reply::{Answer, Reply};
 use crate::resp::{self, Request};
 use crate::scripts::Scripts;
@@ -238,6 +238,17 @@ impl Master {
     /// Removes all keys.
     pub fn flush_all(&mut self) {
         self.state.keyspace.clear();
+    }
+
+    /// A copy of all keys.
+    #[must_use]
+    pub fn data(&self) -> Data {
+        self.state.keyspace.data()
+    }
+
+    /// Puts a copy in the place of all keys: what has expired by now is not there. Connections and scripts stay.
+    pub fn replace(&mut self, data: Data) {
+        self.state.keyspace.replace(data);
     }
 
     /// The string at a key.

@@ -49,6 +49,27 @@ fn a_look_from_outside_removes_nothing() {
 }
 
 #[test]
+fn a_copy_of_the_data_replaces_what_came_later() {
+    let mut master = master();
+    execute(&mut master, "SET k old PX 10");
+    execute(&mut master, "SET counter 7");
+    let copy = master.data();
+    execute(&mut master, "SET k new");
+    execute(&mut master, "INCR counter");
+    execute(&mut master, "RPUSH list v");
+    master.replace(copy.clone());
+    assert_eq!(master.string(b"k"), Some(&b"old"[..]));
+    assert_eq!(master.ttl(b"k"), Ttl::Micros(11_000));
+    assert_eq!(execute(&mut master, "INCR counter"), Reply::Int(8));
+    assert!(master.list(b"list").is_empty());
+    // Its ttls have gone on meanwhile, and it is a copy still.
+    master.set_time(START + 11_000);
+    master.replace(copy);
+    assert_eq!(master.keys(), [b"counter".to_vec()]);
+    assert_eq!(execute(&mut master, "INCR counter"), Reply::Int(8));
+}
+
+#[test]
 fn requests_may_be_cut_anywhere() {
     let request = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n\r\n\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
     for cut in 0..request.len() {
