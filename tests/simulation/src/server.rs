@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
-use lock_master::{Master, Observer, Output, Reply};
+use lock_master::{Data, Master, Observer, Output, Reply};
 
 use crate::meter::Meter;
 use crate::network::{Up, Wire};
@@ -37,6 +38,9 @@ struct Inner {
     is_behind: Cell<bool>,
     behind: RefCell<BTreeSet<u64>>,
     watchers: RefCell<Vec<Watcher>>,
+    /// What the clock of the master says when a run begins: at the moment, and the most that that of any master has said.
+    epoch: Cell<u64>,
+    latest_epoch: Cell<u64>,
 }
 
 /// A command as text.
@@ -78,13 +82,15 @@ impl Server {
             is_behind: Cell::new(false),
             behind: RefCell::default(),
             watchers: RefCell::default(),
+            epoch: Cell::new(EPOCH),
+            latest_epoch: Cell::new(EPOCH),
         }))
     }
 
     /// Looks at the master, or changes it, at this moment of its clock. For commands there is [`execute`](Self::execute).
     pub fn with<T>(&self, act: impl FnOnce(&mut Master) -> T) -> T {
         let mut master = self.0.master.borrow_mut();
-        master.set_time(EPOCH + micros());
+        master.set_time(self.0.epoch.get() + micros());
         act(&mut master)
     }
 
@@ -125,16 +131,35 @@ impl Server {
 
     /// Starts it again after a crash, or in one go.
     pub fn restart(&self, keep_data: bool) {
-        if self.0.wire.with(|state| state.up) != Up::No {
-            self.crash();
-        }
-        self.with(|master| master.restart(keep_data));
         let how = if keep_data {
             "started"
         } else {
             "started empty"
         };
+        self.start(how, |master| master.restart(keep_data));
+    }
+
+    /// As [`restart`](Self::restart), with a copy of its data of before.
+    pub fn restart_with(&self, data: Data) {
+        self.start("started with an older copy of its data", |master| {
+            master.restart(true);
+            master.replace(data);
+        });
+    }
+
+    fn start(&self, how: &str, start: impl FnOnce(&mut Master)) {
+        if self.0.wire.with(|state| state.up) != Up::No {
+            self.crash();
+        }
+        self.with(start);
         self.set(Up::Yes, how);
+    }
+
+    /// Puts a copy of its data of before in the place of its data. Connections stay.
+    pub fn replace(&self, data: Data) {
+        let what = format_args!("its data are replaced by an older copy");
+        self.0.wire.trace.line("server", what);
+        self.with(|master| master.replace(data));
     }
 
     /// Another server is the master from now on, behind the same address, with the same data. The connections that are there
@@ -146,6 +171,30 @@ impl Server {
             .demoted
             .borrow_mut()
             .extend(there.into_iter().map(|id| id.0));
+    }
+
+    /// The clock of the master is by so many microseconds another one from now on.
+    pub fn skew(&self, by: i64) {
+        let what = format_args!("its clock is another one, by {by} µs");
+        self.0.wire.trace.line("server", what);
+        let epoch = self.0.epoch.get().saturating_add_signed(by);
+        self.0.epoch.set(epoch);
+        self.0
+            .latest_epoch
+            .set(epoch.max(self.0.latest_epoch.get()));
+    }
+
+    /// A number that was made by the clock of a master, no sooner than this in the time of the run.
+    #[must_use]
+    pub fn made(&self, number: u64) -> Duration {
+        Duration::from_micros(number.saturating_sub(self.0.latest_epoch.get()))
+    }
+
+    /// The largest number that was made by the clock of a master until then.
+    #[must_use]
+    pub fn number(&self, at: Duration) -> u64 {
+        let micros = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        self.0.latest_epoch.get().saturating_add(micros)
     }
 
     /// The address leads to a replica, which has none of the data yet, or to the master again. The connections that are there stay.

@@ -7,7 +7,7 @@ use lock_core::LockView;
 
 use super::{Excuse, Weather, permits};
 use crate::plan::WRITER;
-use crate::server::{Deafness, EPOCH};
+use crate::server::Deafness;
 use crate::world::World;
 
 /// A guard, by its number in the run.
@@ -86,6 +86,14 @@ struct Deaf {
     held_at: BTreeMap<String, Duration>,
 }
 
+/// Fencing tokens that were granted before a counter was lost, and say nothing about those behind it.
+#[derive(Debug)]
+struct Lost {
+    at: Duration,
+    /// The least of them.
+    from: u64,
+}
+
 /// All guards that are there, and what is known of those before.
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
@@ -98,6 +106,7 @@ pub(super) struct Beliefs {
     /// When something last happened to a lock behind the back of its holder.
     excuses: BTreeMap<String, (Duration, bool)>,
     data_loss: Option<Duration>,
+    lost: Option<Lost>,
     /// Holders without a connection.
     alone_since: BTreeMap<usize, Duration>,
     /// Processes that are connected without a channel.
@@ -120,15 +129,23 @@ const ASKED_WITHIN: Duration = Duration::from_secs(2);
 pub(super) const AHEAD: Duration = Duration::from_micros(1_500);
 
 impl Beliefs {
-    pub(super) fn begin(&mut self, world: &World, grant: Grant, now: Duration) -> Option<BeliefId> {
+    /// A guard was returned. Of an exclusive lock, `granted_at` says when the server has granted it.
+    pub(super) fn begin(
+        &mut self,
+        world: &World,
+        grant: Grant,
+        granted_at: Option<Duration>,
+        now: Duration,
+    ) -> Option<BeliefId> {
         if !grant.view.is_held() {
             return None;
         }
         let fence = grant.view.fencing_token().get();
-        // The lock may have been granted to its process before its caller asked, but not long before its number was made.
-        let made = Duration::from_micros(fence.saturating_sub(EPOCH));
+        // The lock may have been granted to its process before its caller asked, but not long before its number was made, unless that
+        // is the next of a counter that stands still.
+        let made = world.server().made(fence).saturating_sub(AHEAD);
         let since = match grant.share {
-            None => grant.asked.min(made.saturating_sub(AHEAD)),
+            None => grant.asked.min(granted_at.map_or(made, |at| at.max(made))),
             Some(_) => grant.asked,
         };
         let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
@@ -147,9 +164,13 @@ impl Beliefs {
             self.check_fence(world, &belief);
         }
         check_lease(world, &belief);
-        let newest = self.fences.entry(belief.grant.name.clone()).or_default();
-        if newest.0 <= fence {
-            *newest = (fence, belief.grant.owner.clone());
+        let is_stale =
+            |lost: &Lost| granted_at.is_some_and(|at| at <= lost.at) && fence >= lost.from;
+        if !self.lost.as_ref().is_some_and(is_stale) {
+            let newest = self.fences.entry(belief.grant.name.clone()).or_default();
+            if newest.0 <= fence {
+                *newest = (fence, belief.grant.owner.clone());
+            }
         }
         self.next += 1;
         let id = BeliefId(self.next);
@@ -222,10 +243,9 @@ impl Beliefs {
     }
 
     /// The largest fencing token that may be of a guard which this lock was taken from.
-    pub(super) fn excused_up_to(&self, name: &str) -> u64 {
-        self.excuse_of(name).map_or(0, |(at, _)| {
-            EPOCH + u64::try_from(at.as_micros()).unwrap_or(u64::MAX - EPOCH)
-        })
+    pub(super) fn excused_up_to(&self, world: &World, name: &str) -> u64 {
+        self.excuse_of(name)
+            .map_or(0, |(at, _)| world.server().number(at))
     }
 
     fn excuse_of(&self, name: &str) -> Option<(Duration, bool)> {
@@ -265,8 +285,25 @@ impl Beliefs {
             self.excuses.insert(name.to_owned(), (now, forced));
         } else {
             self.data_loss = Some(now);
-            self.fences.clear();
+            self.loses_counter(world);
         }
+    }
+
+    /// The counter starts again from the clock: what it was ahead of that says nothing any more.
+    pub(super) fn loses_counter(&mut self, world: &World) {
+        let clock = world.server().with(|master| master.now_micros());
+        self.fences.retain(|_, (newest, _)| *newest < clock);
+        self.lost = Some(Lost {
+            at: world.now(),
+            from: self.lost.as_ref().map_or(clock, |it| it.from.min(clock)),
+        });
+    }
+
+    /// Exclusive locks may be granted smaller fencing tokens than before, for a while. How long, their order on the server says.
+    pub(super) fn is_replaced(&mut self, now: Duration) {
+        self.lost = Some(Lost { at: now, from: 0 });
+        self.fences
+            .retain(|name, _| !name.starts_with("lock:") || permits::is_shared(name));
     }
 
     /// A guard was told that another client has its lock.
@@ -510,7 +547,7 @@ fn check_lease(world: &World, belief: &Belief) {
 fn check_counter(world: &World, now: Duration) {
     let counter = value(world, "lock-core:fence").unwrap_or_default();
     let counter: u64 = String::from_utf8_lossy(&counter).parse().unwrap_or(0);
-    let ahead = Duration::from_micros(counter.saturating_sub(EPOCH)).saturating_sub(now);
+    let ahead = world.server().made(counter).saturating_sub(now);
     if ahead > AHEAD {
         world.find(
             "fence",

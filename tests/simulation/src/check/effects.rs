@@ -1,6 +1,7 @@
 //! What guarded scripts have written: P3.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::world::World;
 
@@ -41,7 +42,19 @@ impl Effects {
     /// which was taken from them.
     pub(super) fn arrives(&mut self, world: &World, name: &str, newest: u64, excused: u64) {
         self.look(world);
-        let list = self.lists.entry(effects(name).into_bytes()).or_default();
+        let key = effects(name).into_bytes();
+        // What is there before the first of them was written before the data were lost.
+        let begin = |key: &[u8]| List {
+            seen: world.server().with(|master| master.list(key).len()),
+            ..List::default()
+        };
+        let list = match self.lists.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let list = begin(new.key());
+                new.insert(list)
+            }
+        };
         list.newest = newest;
         list.excused = excused;
         list.expected = true;

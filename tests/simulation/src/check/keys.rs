@@ -28,6 +28,9 @@ const GIVEN_BACK: Duration = Duration::from_secs(6);
 /// those has to hear of it, or to ask.
 const GONE: Duration = Duration::from_millis(1_500);
 
+/// A waiter counts as alive for as long after its last request.
+const ALIVE: Duration = Duration::from_secs(9);
+
 #[derive(Debug)]
 struct Waiter {
     names: Vec<String>,
@@ -257,6 +260,14 @@ impl Keys {
     pub(super) fn kept(&mut self, name: &str, until: Duration) {
         let key = self.all.entry(name.to_owned()).or_default();
         key.kept_until = key.kept_until.max(until);
+    }
+
+    /// The server has older data, in which each lock may be held, or given to those that have gone, while these count as alive.
+    pub(super) fn went_back(&mut self, now: Duration) {
+        for key in self.all.values_mut() {
+            let until = now + self.longest_ttl + ALIVE + SLACK;
+            key.kept_until = key.kept_until.max(until);
+        }
     }
 
     pub(super) fn at_least(&mut self, name: &str, until: Duration) {

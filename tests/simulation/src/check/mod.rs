@@ -10,6 +10,7 @@ mod effects;
 mod elections;
 mod errors;
 mod keys;
+mod order;
 mod permits;
 mod turns;
 mod weather;
@@ -28,6 +29,8 @@ pub use self::elections::ObserverId;
 pub use self::errors::{Asked, is_short};
 use self::keys::Keys;
 pub use self::keys::{WaiterId, idle_limit, idle_segment_limit};
+pub use self::order::COUNTER;
+use self::order::Order;
 use self::permits::Permits;
 pub use self::turns::Sharing;
 use self::turns::Turns;
@@ -46,6 +49,9 @@ struct Inner {
     effects: RefCell<Effects>,
     elections: RefCell<Elections>,
     turns: RefCell<Turns>,
+    order: Rc<RefCell<Order>>,
+    /// The longest that a request is under way, when nothing is wrong.
+    delay: Duration,
     /// Locks that scripts are about to take from their holders.
     forced: RefCell<Vec<Forced>>,
 }
@@ -90,9 +96,15 @@ pub enum Excuse<'a> {
 }
 
 impl Checks {
-    /// The checkers of a world with these processes.
+    /// The checkers of a world with these processes, in which a request is under way for `delay` at the most when nothing is wrong.
     #[must_use]
-    pub fn new(world: &World, longest_ttl: Duration, processes: Vec<Sharing>) -> Self {
+    pub fn new(
+        world: &World,
+        longest_ttl: Duration,
+        delay: Duration,
+        processes: Vec<Sharing>,
+    ) -> Self {
+        let order = Rc::<RefCell<Order>>::default();
         let turns = Turns::new(processes);
         let checks = Self(Rc::new(Inner {
             world: world.clone(),
@@ -102,6 +114,8 @@ impl Checks {
             effects: RefCell::default(),
             elections: RefCell::default(),
             turns: RefCell::new(turns),
+            order: Rc::clone(&order),
+            delay,
             forced: RefCell::default(),
         }));
         let (mut permits, mut all, looking) = (Permits::default(), All::default(), world.clone());
@@ -110,6 +124,8 @@ impl Checks {
             .observe(Box::new(move |master, words, reply| {
                 permits.look(&looking, master, words, reply);
                 all.look(&looking, master, words, reply);
+                let mut order = order.borrow_mut();
+                order.look(looking.now(), master, words, reply.is_some());
             }));
         let watching = checks.clone();
         world.server().watch(move |command| {
@@ -184,7 +200,7 @@ impl Checks {
             &self.0.world,
             name,
             beliefs.newest(name),
-            beliefs.excused_up_to(name),
+            beliefs.excused_up_to(&self.0.world, name),
         );
     }
 
@@ -207,7 +223,14 @@ impl Checks {
             let mut elections = self.0.elections.borrow_mut();
             elections.begins(&self.0.world, began, is_excused, beliefs.data_loss());
         }
-        let id = beliefs.begin(&self.0.world, grant, now);
+        let token = grant.view.token().filter(|_| grant.share.is_none());
+        let granted_at = token.and_then(|token| {
+            let fence = grant.view.fencing_token().get();
+            let known_to = grant.reconnects.then_some(process);
+            let mut order = self.0.order.borrow_mut();
+            order.told(&self.0.world, (&name, &token), fence, known_to)
+        });
+        let id = beliefs.begin(&self.0.world, grant, granted_at, now);
         // What was granted before the lock was taken away says nothing about those who have it since.
         let excused = id.is_some_and(|id| beliefs.is_excused(id));
         let mut keys = self.0.keys.borrow_mut();
@@ -293,8 +316,35 @@ impl Checks {
         let mut keys = self.0.keys.borrow_mut();
         keys.excuse(excuse, now);
         if excuse == Excuse::DataLoss {
+            self.0.order.borrow_mut().loses_counter(world);
             self.0.effects.borrow_mut().forget();
         }
+    }
+
+    /// The server has older data from now on, in which others may have each lock.
+    pub fn went_back(&self) {
+        let world = &self.0.world;
+        self.loses_counter();
+        self.0.order.borrow_mut().goes_back(world);
+        self.0.keys.borrow_mut().went_back(world.now());
+    }
+
+    /// The connections that are there do not know of the older data.
+    pub fn is_replaced(&self) {
+        let now = self.0.world.now();
+        self.0.order.borrow_mut().is_replaced(now, self.0.delay);
+        self.0.beliefs.borrow_mut().is_replaced(now);
+    }
+
+    /// The data that were lost are those of another server.
+    pub fn reconnects(&self) {
+        self.0.order.borrow_mut().reconnects(self.0.world.now());
+    }
+
+    /// The counter of fencing tokens is lost, or set back, from now on.
+    pub fn loses_counter(&self) {
+        self.0.order.borrow_mut().loses_counter(&self.0.world);
+        self.0.beliefs.borrow_mut().loses_counter(&self.0.world);
     }
 
     /// A foreign client has the lock until then.
@@ -306,6 +356,7 @@ impl Checks {
     pub fn crashed(&self, process: usize) {
         let now = self.0.world.now();
         self.0.beliefs.borrow_mut().crashed(process);
+        self.0.order.borrow_mut().forgets(process);
         self.0.keys.borrow_mut().crashed(process, now);
         self.0.elections.borrow_mut().crashed(process);
     }

@@ -2,6 +2,8 @@
 
 use fastrand::Rng;
 
+use super::chance::{percent, pick};
+use super::floor::floor;
 use super::{Attention, Call, Connection, End, Fault, Incident, Kind, Op, Plan, ProcessPlan};
 use crate::network::{Cut, Delay, Way};
 use crate::world::rng;
@@ -153,6 +155,10 @@ pub fn draw(seed: u64) -> Plan {
     // And with several locks at once.
     if matches!(seed % 64, 1 | 2 | 8 | 12 | 16 | 25 | 29 | 41 | 46) {
         combine(&mut plan, &mut crate::world::rng(seed, 5));
+    }
+    // And with a counter that is lost.
+    if matches!(seed % 64, 32 | 54 | 59 | 62) {
+        floor(&mut plan, &mut crate::world::rng(seed, 6));
     }
     plan
 }
@@ -534,12 +540,4 @@ fn fault(rng: &mut Rng, kind: u8, processes: usize, keys: usize) -> Fault {
             _ => Fault::ForeignHolds(key),
         },
     }
-}
-
-fn percent(rng: &mut Rng, likely: u8) -> bool {
-    rng.u8(..100) < likely
-}
-
-fn pick<'a, T>(rng: &mut Rng, from: &'a [T]) -> &'a T {
-    &from[rng.usize(..from.len())]
 }

@@ -13,6 +13,30 @@ pub struct Incident {
     pub fault: Fault,
 }
 
+/// What becomes of the counter of fencing tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// It is deleted, or evicted.
+    Gone,
+    /// A value of another type is in its place.
+    List,
+    /// It is this text, which is none of its numbers.
+    Text(&'static str),
+}
+
+impl Fault {
+    /// How old the data are, in milliseconds, that take the place of those that are there.
+    #[must_use]
+    pub fn goes_back(&self) -> Option<u64> {
+        match self {
+            Self::RestartOlder(back) | Self::Promote { behind: back, .. } | Self::Older(back) => {
+                Some(*back)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A fault. A process is named by its number.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
@@ -56,6 +80,21 @@ pub enum Fault {
     FlushScripts,
     /// The server forgets all.
     FlushAll,
+    /// The server ends, and is started again with the data that it had so many milliseconds before its end.
+    RestartOlder(u64),
+    /// A replica that has the data of some time before becomes the master.
+    Promote {
+        /// How many milliseconds its data are behind.
+        behind: u64,
+        /// By how many microseconds its clock is another one.
+        skew: i64,
+        /// Whether the connections to the server before break; else they stay with it, and it is a replica.
+        breaks: bool,
+    },
+    /// The data are replaced by those of so many milliseconds before, under the connections that are there.
+    Older(u64),
+    /// Something happens to the counter of fencing tokens alone.
+    Counter(Counter),
     /// A foreign client takes the lock where it is free, for as long as it lasts.
     ForeignTake(usize),
     /// A foreign client deletes the lock.

@@ -1,12 +1,14 @@
 //! What a seed draws before its run: who does what when, and what goes wrong. A plan is data, so a run can be repeated with
 //! parts of it left out.
 
+mod chance;
 mod draw;
 mod fault;
+mod floor;
 mod op;
 
 pub use self::draw::draw;
-pub use self::fault::{Fault, Incident};
+pub use self::fault::{Counter, Fault, Incident};
 pub use self::op::{Attention, Call, End, Kind, Op, WRITER};
 
 use crate::network::Delay;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, sleep_until};
 
-use super::Run;
+use super::{Run, data};
 use crate::check::Excuse;
 use crate::network::{Connects, Target};
 use crate::plan::{Connection, Fault, Incident};
@@ -16,7 +16,8 @@ const NOTICED: Duration = Duration::from_millis(500);
 /// Lets everything happen in its time.
 pub(super) async fn happen(run: Run) {
     let began = tokio::time::Instant::now();
-    for incident in run.plan.incidents.clone() {
+    data::copy(&run, began);
+    for (number, incident) in run.plan.incidents.clone().into_iter().enumerate() {
         sleep_until(began + Duration::from_millis(incident.at)).await;
         run.world.note(
             "fault",
@@ -25,7 +26,7 @@ pub(super) async fn happen(run: Run) {
         let run = run.clone();
         run.world
             .clone()
-            .spawn(async move { happens(&run, &incident).await });
+            .spawn(async move { happens(&run, &incident, number).await });
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) fn heal(run: &Run) {
     run.checks.weather().shaken(now);
 }
 
-async fn happens(run: &Run, incident: &Incident) {
+async fn happens(run: &Run, incident: &Incident, number: usize) {
     match &incident.fault {
         Fault::Reset(..)
         | Fault::Outage(..)
@@ -68,6 +69,9 @@ async fn happens(run: &Run, incident: &Incident) {
         | Fault::NoChannels
         | Fault::FlushScripts
         | Fault::FlushAll => server_fails(run, incident).await,
+        Fault::RestartOlder(..) | Fault::Promote { .. } | Fault::Older(..) | Fault::Counter(..) => {
+            data::go_back(run, incident, number).await
+        }
         Fault::ForeignTake(..)
         | Fault::ForeignDelete(..)
         | Fault::ForeignShorten(..)
@@ -76,7 +80,7 @@ async fn happens(run: &Run, incident: &Incident) {
 }
 
 /// Lets something begin, and end in its time.
-async fn lasting(run: &Run, incident: &Incident, begin: impl Fn(), end: impl Fn()) {
+pub(super) async fn lasting(run: &Run, incident: &Incident, begin: impl Fn(), end: impl Fn()) {
     let (world, weather) = (&run.world, run.checks.weather());
     let spares_leases = matches!(incident.fault, Fault::OutOfMemory | Fault::DenyKey(..));
     if spares_leases {
@@ -249,7 +253,7 @@ async fn server_fails(run: &Run, incident: &Incident) {
 }
 
 /// A connection of the user's is the user's to replace.
-fn reset_connections_of_users(run: &Run) {
+pub(super) fn reset_connections_of_users(run: &Run) {
     for (index, process) in run.plan.processes.iter().enumerate() {
         if process.connection == Connection::User {
             run.world.network().reset(Target::Process(index));

@@ -2,6 +2,7 @@
 
 mod all;
 mod attention;
+mod data;
 mod election;
 mod faults;
 mod life;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::LockManager;
+use lock_master::Data;
 use tokio::time::{sleep, timeout};
 
 use crate::check::{Checks, Sharing, is_short};
@@ -58,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) managers: RefCell<BTreeMap<usize, LockManager>>,
     /// How many managers each process has had.
     made: RefCell<BTreeMap<usize, u32>>,
+    /// The data to which faults go back, by their places in the plan.
+    pub(crate) copies: RefCell<BTreeMap<usize, Data>>,
     /// What each task is doing, for the report of a run that does not end.
     pub(crate) doing: RefCell<BTreeMap<(usize, usize), String>>,
 }
@@ -104,7 +108,8 @@ pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Rep
             }
         };
         let processes = plan.processes.iter().enumerate().map(sharing).collect();
-        let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()), processes);
+        let longest_ttl = ms(plan.longest_ttl());
+        let checks = Checks::new(&world, longest_ttl, ms(plan.delay.most), processes);
         let run = Run(Rc::new(Shared {
             plan: plan.clone(),
             world,
@@ -113,6 +118,7 @@ pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Rep
             grants: Cell::new(0),
             managers: RefCell::default(),
             made: RefCell::default(),
+            copies: RefCell::default(),
             doing: RefCell::default(),
         }));
         let counting = run.clone();
