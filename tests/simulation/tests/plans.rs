@@ -32,6 +32,14 @@ fn a_seed_is_one_trace_in_any_process() {
 }
 
 #[test]
+fn the_fixed_seeds_have_each_kind_of_fault() {
+    let plans = (1..=1_000).map(draw);
+    let faults = plans.flat_map(|plan| plan.incidents);
+    let kinds: HashSet<_> = faults.map(|it| discriminant(&it.fault)).collect();
+    assert_eq!(kinds.len(), 28);
+}
+
+#[test]
 fn a_trace_that_is_kept_is_the_same() {
     for plan in (1..=SEEDS / 4).map(draw) {
         let (one, kept) = (run(&plan, false), run(&plan, true));

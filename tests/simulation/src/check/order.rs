@@ -24,7 +24,8 @@ struct Granted {
     number: u64,
     token: Vec<u8>,
     at: Duration,
-    /// The counter behind it: no token of its reserve is larger.
+    /// The counter before it, and behind it: it has the tokens in between.
+    from: u64,
     counter: u64,
     told: Vec<Told>,
     /// Grants up to this one may have larger tokens.
@@ -68,6 +69,8 @@ pub(super) struct Order {
     locks: BTreeMap<Vec<u8>, Vec<Granted>>,
     /// The tokens of the locks of a request when it came.
     before: Vec<Option<Vec<u8>>>,
+    /// And the counter.
+    from: u64,
     /// The largest value of the counter so far.
     largest: u64,
     losses: Vec<Loss>,
@@ -102,6 +105,7 @@ impl Order {
         let counter = counter(master);
         self.largest = self.largest.max(counter);
         if !done {
+            self.from = counter;
             return;
         }
         let is_over = |it: &Replaced| counter > it.counter || now > it.until;
@@ -109,20 +113,29 @@ impl Order {
             self.replaced = None;
         }
         for (place, key) in locks.enumerate() {
-            if let Some(token) = self.before[place].clone()
-                && before.get(place) != Some(&Some(token.clone()))
-            {
-                self.granted(key, token, now, counter);
+            let Some(token) = self.before[place].clone() else {
+                continue;
+            };
+            let was_there = before.get(place) == Some(&Some(token.clone()));
+            let last = self
+                .locks
+                .get_mut(*key)
+                .and_then(|grants| grants.last_mut());
+            match last.filter(|last| was_there && last.token == token) {
+                // A repeated request has another fencing token.
+                Some(last) => last.counter = last.counter.max(counter),
+                None => self.granted(key, token, now, (self.from, counter)),
             }
         }
     }
 
-    fn granted(&mut self, key: &[u8], token: Vec<u8>, at: Duration, counter: u64) {
+    fn granted(&mut self, key: &[u8], token: Vec<u8>, at: Duration, (from, counter): (u64, u64)) {
         self.last += 1;
         self.locks.entry(key.to_vec()).or_default().push(Granted {
             number: self.last,
             token,
             at,
+            from,
             counter,
             told: Vec::new(),
             excused_up_to: self.replaced.as_ref().map_or(0, |it| it.number),
@@ -149,13 +162,14 @@ impl Order {
 
     /// The server has older data from now on: what is held there was granted before, or is granted anew.
     pub(super) fn goes_back(&mut self, world: &World) {
+        let counter = world.server().with(|master| counter(master));
         let keys: Vec<_> = self.locks.keys().cloned().collect();
         for key in keys {
             let token = world
                 .server()
                 .with(|master| master.string(&key).map(<[u8]>::to_vec));
             if let Some(token) = token {
-                self.granted(&key, token, world.now(), u64::MAX);
+                self.granted(&key, token, world.now(), (counter, counter));
             }
         }
     }
@@ -188,8 +202,10 @@ impl Order {
         known_to: Option<usize>,
     ) -> Option<Duration> {
         let grants = self.locks.get_mut(name.as_bytes())?;
-        let mut grants_of = grants.iter_mut().filter(|it| it.token == token.as_bytes());
-        let grant = grants_of.find(|it| it.counter >= fence)?;
+        let is_it = |it: &&mut Granted| {
+            it.token == token.as_bytes() && it.from < fence && fence <= it.counter
+        };
+        let grant = grants.iter_mut().rfind(is_it)?;
         let new = Told {
             fence,
             at: world.now(),

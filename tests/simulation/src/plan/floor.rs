@@ -137,9 +137,14 @@ fn incidents(rng: &mut Rng, horizon: u64, processes: usize) -> Vec<Incident> {
                 3 => Fault::SlowConnects(process),
                 _ => Fault::Reset(process),
             };
-            let before = rng.u64(..=50).min(at);
+            // Or it comes first, and tells the server what it knows.
+            let moment = if rng.bool() {
+                at.saturating_sub(rng.u64(..=50))
+            } else {
+                at + rng.u64(..=100)
+            };
             incidents.push(Incident {
-                at: at - before,
+                at: moment,
                 lasts: rng.u64(50..=4_000),
                 fault,
             });
