@@ -79,4 +79,7 @@ elseif redis.call('LINDEX', queue, 0) == token then
   -- Each request of the first waiter notifies the holder's client that the lock is contended: an earlier message may be lost.
   redis.pcall('PUBLISH', channel_of(holder, queue), 'contended ' .. holder)
 end
-return {'queued', pttl, redis.call('GET', fence) or '0', own, name_in(holder)}
+-- A value that is not a counter is replaced by the next grant.
+local last = redis.pcall('GET', fence)
+last = type(last) == 'string' and string.match(last, '^%d+$') or '0'
+return {'queued', pttl, last, own, name_in(holder)}
