@@ -175,12 +175,12 @@ impl Order {
     }
 
     /// So it is under connections that are there. Tokens may decrease until a script has raised the counter to the clock, and on a
-    /// connection for which that was done before no longer than it counts. A request and a reply are under way for `delay` each, at the most.
+    /// connection for which that was done before no longer than it counts. A request is under way for `delay` at the most.
     pub(super) fn is_replaced(&mut self, now: Duration, delay: Duration) {
         self.replaced = Some(Replaced {
             number: self.last,
             counter: self.largest,
-            until: now + BELIEVED + delay * 2,
+            until: now + BELIEVED + delay,
         });
     }
 
