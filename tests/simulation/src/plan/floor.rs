@@ -128,35 +128,42 @@ fn incidents(rng: &mut Rng, horizon: u64, processes: usize) -> Vec<Incident> {
     let mut at = rng.u64(..=every);
     while at <= horizon && incidents.len() < 30 {
         let back = rng.u64(1..=farthest);
-        // A process that knows the largest token may be away when the server comes back.
-        if percent(rng, company) {
-            let process = rng.usize(..processes);
-            let fault = match rng.u8(..5) {
-                0 => Fault::Crash(process, rng.bool()),
-                1 | 2 => Fault::Outage(process),
-                3 => Fault::SlowConnects(process),
-                _ => Fault::Reset(process),
-            };
-            // Or it comes first, and tells the server what it knows.
-            let moment = if rng.bool() {
-                at.saturating_sub(rng.u64(..=50))
-            } else {
-                at + rng.u64(..=100)
-            };
-            incidents.push(Incident {
-                at: moment,
-                lasts: rng.u64(50..=4_000),
-                fault,
-            });
-        }
-        let lasts = *pick(rng, &[1, 20, 500, 2_000]);
         let kind = *pick(rng, &kinds);
         let fault = fault(rng, kind, back);
+        // What is lost under open connections is found by those who come next, and they tell the server what they know.
+        let is_silent = matches!(fault, Fault::Counter(_) | Fault::FlushAll);
+        let likely = if is_silent { 60 } else { company };
+        if percent(rng, likely) {
+            incidents.push(joins(rng, at, is_silent, processes));
+        }
+        let lasts = *pick(rng, &[1, 20, 500, 2_000]);
         incidents.push(Incident { at, lasts, fault });
         at += rng.u64(1_000..=2 * every);
     }
     incidents.sort_by_key(|incident| incident.at);
     incidents
+}
+
+/// A process that knows the largest token may be away when the server loses what it had, or come right after that.
+fn joins(rng: &mut Rng, at: u64, is_silent: bool, processes: usize) -> Incident {
+    let process = rng.usize(..processes);
+    let fault = match rng.u8(..5) {
+        0 if !is_silent => Fault::Crash(process, rng.bool()),
+        1 | 2 => Fault::Outage(process),
+        3 if !is_silent => Fault::SlowConnects(process),
+        _ => Fault::Reset(process),
+    };
+    let at = if rng.bool() {
+        at.saturating_sub(rng.u64(..=50))
+    } else {
+        at + rng.u64(..=100)
+    };
+    let longest = if is_silent { 500 } else { 4_000 };
+    Incident {
+        at,
+        lasts: rng.u64(50..=longest),
+        fault,
+    }
 }
 
 fn fault(rng: &mut Rng, kind: u8, back: u64) -> Fault {
