@@ -16,6 +16,7 @@ use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
 use crate::base::observe::ReleasedHow;
 use crate::base::sync::lock;
+use crate::base::time::Moment;
 use crate::store::{Released, Renewal, StoreError};
 
 /// Maximum time in which requests of a broken connection may still take effect. It delays a shutdown.
@@ -208,21 +209,7 @@ async fn let_go(
     }
     let keep_for = lock(&acquisition.life).state.keep_for(now);
     if let Some(left) = keep_for {
-        let keep = Renewal {
-            key: &acquisition.key,
-            token: &token,
-            ttl: left,
-            fence: 0,
-            shortens: true,
-            claim: &acquisition.claim,
-        };
-        let kept = Box::pin(shared.store.extend(&[keep])).await.pop();
-        return Ok(if kept.transpose()? == Some(true) {
-            lock(&shared.registry).keep(acquisition.sequence, now, now + left);
-            Released::Kept
-        } else {
-            Released::NotHeld
-        });
+        return keep(shared, acquisition, now, left).await;
     }
     if let Some(line) = &line
         && let Some(answer) = Box::pin(pass::replace(shared, line, acquisition)).await
@@ -239,10 +226,8 @@ async fn let_go(
     // From now on the requests of waiters follow this release.
     shared.gone(acquisition);
     let (key, owner) = (&acquisition.key, acquisition.claim.owner());
-    let released = shared
-        .store
-        .release(key, &token, owner, acquisition.is_alone());
-    let released = released.await;
+    let is_alone = acquisition.is_alone();
+    let released = shared.store.release(key, &token, owner, is_alone).await;
     let heard = match released {
         Ok(Released::Announced { heard }) => Some(heard),
         _ => None,
@@ -256,6 +241,30 @@ async fn let_go(
         lock(&shared.registry).keep_yield(&acquisition.key, shared.clock.now(), yield_turn);
     }
     released
+}
+
+/// Leaves the lock to its ttl, which is the rest of the time for which it must be kept.
+async fn keep(
+    shared: &Shared,
+    acquisition: &Acquisition,
+    now: Moment,
+    left: Duration,
+) -> Result<Released, StoreError> {
+    let keep = Renewal {
+        key: &acquisition.key,
+        token: &shared.token(acquisition),
+        ttl: left,
+        fence: 0,
+        shortens: true,
+        claim: &acquisition.claim,
+    };
+    let kept = Box::pin(shared.store.extend(&[keep])).await.pop();
+    Ok(if kept.transpose()? == Some(true) {
+        lock(&shared.registry).keep(acquisition.sequence, now, now + left);
+        Released::Kept
+    } else {
+        Released::NotHeld
+    })
 }
 
 /// An attempt or a release of a client. If dropped, it abandons the acquisition.

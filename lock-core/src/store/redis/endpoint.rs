@@ -41,7 +41,7 @@ pub(super) struct Call<'a> {
 }
 
 /// The answer to a brief form that was not enough: the full form follows.
-pub(super) const NOT_ENOUGH: Value = Value::Int(-1);
+const NOT_ENOUGH: Value = Value::Int(-1);
 
 /// The first keys and arguments of a call, which go out alone. Each key and each argument costs the server as much as a small command.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ pub(super) struct Brief {
 
 impl<'a> Call<'a> {
     /// Keys and arguments of the full form, or of the brief one.
-    pub(super) fn form(&self, brief: Option<Brief>) -> (&'a [Name<'a>], &'a [Arg<'a>]) {
+    fn form(&self, brief: Option<Brief>) -> (&'a [Name<'a>], &'a [Arg<'a>]) {
         match brief {
             Some(Brief { keys, args, .. }) => (&self.keys[..keys], &self.args[..args]),
             None => (self.keys, self.args),

@@ -9,7 +9,7 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::cluster::{self, Cluster, Node};
-use super::endpoint::{Brief, Call, CallFailure, Endpoint, NOT_ENOUGH, Purpose};
+use super::endpoint::{Brief, Call, CallFailure, Endpoint, Purpose};
 use super::error::{no_reply, over_users, with_patterns};
 use super::script::Script;
 use super::settings::RedisConfig;
@@ -257,18 +257,9 @@ impl RedisStore {
             }
             Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,
             Servers::User(connection) => {
-                // It is not known what happens under the connection, so no counter counts on.
-                let brief = call.brief.filter(|brief| !brief.counts_on);
-                let answer = async {
-                    let request = |command| connection.request(command);
-                    let (keys, args) = call.form(brief);
-                    match call.script.run(keys, args, request).await {
-                        Ok(NOT_ENOUGH) if brief.is_some() => {
-                            call.script.run(call.keys, call.args, request).await
-                        }
-                        answer => answer,
-                    }
-                };
+                // In full: it is not known what happens under the connection, so no counter counts on, and no message tells of waiters.
+                let request = |command| connection.request(command);
+                let answer = call.script.run(call.keys, call.args, request);
                 match connection.timers().timeout(limit, answer).await {
                     Ok(answer) => answer.map_err(over_users),
                     Err(_) => Err(StoreError::Ambiguous(no_reply(limit))),

@@ -168,7 +168,8 @@ async fn release_alone(
     is_alone: bool,
 ) -> Parsed<Released> {
     let (keys, args) = (keys(store, key), [Arg::Bytes(token.as_bytes())]);
-    let brief = is_alone.then_some(Brief {
+    // Without messages no holder knows of a waiter.
+    let brief = (is_alone && store.is_told(key)).then_some(Brief {
         keys: 2,
         args: 1,
         counts_on: false,
