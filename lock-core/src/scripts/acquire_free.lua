@@ -1,6 +1,7 @@
--- The same by the clock. It is placed before the rest of acquire, so that the common case does not define the functions of that part.
-if ARGV[4] and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
-  local wanted = tonumber(ARGV[4])
+-- The same by the clock. It is placed before the rest of acquire, so that the common case does not define the functions of that part,
+-- and so that the first write is one that a server short of memory refuses.
+if is_free then
+  local wanted = tonumber(ARGV[4] or 0)
   local minted, _, reserve = mint(KEYS[3], wanted)
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   -- Of an election, whose script has `lead` before this.

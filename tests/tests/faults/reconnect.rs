@@ -94,7 +94,7 @@ async fn a_fixed_lease_is_confirmed_and_not_prolonged() {
 
 /// A release that asks for the longest turn there is.
 fn asks_for_a_long_turn(request: &Request) -> bool {
-    is_pass(request) && request.arg(12) == "1023"
+    is_pass(request) && request.arg(10) == "1023"
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,6 +23,7 @@ use crate::store::{Answer, Attempt, OrRefused, Released, Renewal};
 
 static ACQUIRE: Lazy<Script> = script!(
     "election acquire",
+    "acquire_brief.lua",
     "mint.lua",
     "prelude.lua",
     "election/lead.lua",
