@@ -70,7 +70,7 @@ async fn happens(run: &Run, incident: &Incident, number: usize) {
         | Fault::FlushScripts
         | Fault::FlushAll => server_fails(run, incident).await,
         Fault::RestartOlder(..) | Fault::Promote { .. } | Fault::Older(..) | Fault::Counter(..) => {
-            data::go_back(run, incident, number).await
+            data::go_back(run, incident, number).await;
         }
         Fault::ForeignTake(..)
         | Fault::ForeignDelete(..)
