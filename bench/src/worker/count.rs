@@ -29,7 +29,7 @@ pub(crate) enum What {
     Cycles,
     /// Two tasks of one process take turns with a lock.
     HandOvers,
-    /// A process holds so many locks as a block renews.
+    /// The process holds all locks of a block, and renews them together.
     Renewals,
 }
 

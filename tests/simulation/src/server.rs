@@ -173,7 +173,7 @@ impl Server {
             .extend(there.into_iter().map(|id| id.0));
     }
 
-    /// The clock of the master is by so many microseconds another one from now on.
+    /// Sets the clock of the master forward by this number of microseconds, or back.
     pub fn skew(&self, by: i64) {
         let what = format_args!("its clock is another one, by {by} µs");
         self.0.wire.trace.line("server", what);

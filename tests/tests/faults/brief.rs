@@ -38,6 +38,11 @@ impl Rig {
         lock.acquire().await.unwrap()
     }
 
+    async fn held_by_another(&self) -> LockGuard {
+        let lock = direct(&self.server).await.lock(NAME);
+        lock.acquire().await.unwrap()
+    }
+
     /// The fencing token of a hold that is over.
     async fn used_once(&self) -> u64 {
         let guard = self.acquire().await;
@@ -159,12 +164,7 @@ async fn a_holder_that_was_not_told_of_a_waiter_hands_over_too() {
 #[tokio::test]
 async fn a_try_that_finds_the_lock_held_is_one_request() {
     let rig = Rig::start().await;
-    let held = direct(&rig.server)
-        .await
-        .lock(NAME)
-        .acquire()
-        .await
-        .unwrap();
+    let held = rig.held_by_another().await;
     let calls = rig.calls();
     assert!(rig.locks.lock(NAME).try_acquire().await.unwrap().is_none());
     assert_eq!(calls(), [ACQUIRE]);
@@ -175,12 +175,7 @@ async fn a_try_that_finds_the_lock_held_is_one_request() {
 #[tokio::test]
 async fn a_waiter_has_its_place_from_its_first_request_on() {
     let rig = Rig::start().await;
-    let held = direct(&rig.server)
-        .await
-        .lock(NAME)
-        .acquire()
-        .await
-        .unwrap();
+    let held = rig.held_by_another().await;
     let calls = rig.calls();
     let waiting = tokio::spawn({
         let lock = rig.locks.lock(NAME);

@@ -80,7 +80,7 @@ pub enum Fault {
     FlushScripts,
     /// The server forgets all.
     FlushAll,
-    /// The server ends, and is started again with the data that it had so many milliseconds before its end.
+    /// The server ends, and is started again with an older copy of its data. The number is the age of the copy, ms.
     RestartOlder(u64),
     /// A replica that has the data of some time before becomes the master.
     Promote {
@@ -91,7 +91,7 @@ pub enum Fault {
         /// Whether the connections to the server before break; else they stay with it, and it is a replica.
         breaks: bool,
     },
-    /// The data are replaced by those of so many milliseconds before, under the connections that are there.
+    /// An older copy replaces the data, and the connections stay. The number is the age of the copy, ms.
     Older(u64),
     /// Something happens to the counter of fencing tokens alone.
     Counter(Counter),
