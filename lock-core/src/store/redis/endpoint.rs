@@ -1,6 +1,7 @@
 //! One master: its connection, its batches, and how a script runs on it.
 
 use std::borrow::Borrow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,7 +204,9 @@ impl Endpoint {
         asks: bool,
     ) -> Result<Value, CallFailure> {
         let timers = self.link.timers();
-        let mut answer = timers.timeout(left, self.ask_by_hash(call, asks)).await;
+        // Pinned here: it is large, and would be copied three times.
+        let by_hash = pin!(self.ask_by_hash(call, asks));
+        let mut answer = timers.timeout(left, by_hash).await;
         // With a limit of its own: a renewal far away has no time left. Boxed because it is rare.
         if let Ok(Err(error)) = &answer
             && is_lost(error)
@@ -233,18 +236,18 @@ impl Endpoint {
     /// Sends a call by its hash, in its brief form if that is enough for the usual case.
     async fn ask_by_hash(&self, call: Call<'_>, asks: bool) -> RedisResult<Value> {
         let live = self.link.live().await?;
-        let slot = match self.link.source.in_cluster {
-            Some(_) if call.counts_on() => slot_of(call.lock()) as u16,
-            _ => 0,
-        };
+        let floor = call.counts_on().then(|| {
+            let in_cluster = self.link.source.in_cluster.is_some();
+            let slot = if in_cluster { slot_of(call.lock()) } else { 0 };
+            (slot as u16, SystemClock.now())
+        });
         let floors = Arc::clone(&live.floors);
-        let now = SystemClock.now();
-        let is_enough = |brief: &Brief| !asks && (!brief.counts_on || floors.holds(slot, now));
-        let brief = call.brief.filter(is_enough);
+        let holds = floor.is_none_or(|(slot, now)| floors.holds(slot, now));
+        let brief = call.brief.filter(|_| holds && !asks);
         let (keys, args) = call.form(brief);
         let command = call.script.by_hash(keys, args);
         let answer = self.link.request_on(live, command, asks).await;
-        if brief.is_none() && call.counts_on() && matches!(answer, Ok(Value::Int(_))) {
+        if let (Some((slot, now)), None, Ok(Value::Int(_))) = (floor, brief, &answer) {
             floors.laid(slot, now);
         }
         answer

@@ -5,7 +5,7 @@
 //! a connection on which such a script has granted a moment ago: whatever loses data also ends the connection. If an operator puts an
 //! older copy under an open connection, tokens may be smaller until the moment is over.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LASTS: Duration = Duration::from_secs(5);
 
 /// The counters behind one connection, by the slot of a cluster, and until when each counts on.
 #[derive(Debug, Default)]
-pub(super) struct Floors(Mutex<HashMap<u16, Moment>>);
+pub(super) struct Floors(Mutex<BTreeMap<u16, Moment>>);
 
 impl Floors {
     /// A script has minted by the clock.

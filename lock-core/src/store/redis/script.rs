@@ -134,7 +134,9 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
                 channel,
             } => {
                 let mut whole = command.writer_for_next_arg();
-                let _ = write!(whole, "{mode} {} {channel}", alive_for.as_millis() as u64);
+                let _ = whole.write_all(mode.as_bytes());
+                let _ = write!(whole, " {} ", alive_for.as_millis() as u64);
+                let _ = whole.write_all(channel.as_bytes());
                 continue;
             }
         };
