@@ -59,9 +59,10 @@ pub fn is_short(ttl: Duration, delay: Duration) -> bool {
 const GRACE: Duration = Duration::from_millis(1_200);
 
 /// What was heard long ago, or too late, where a caller that asks in the name of others does not run.
-const HEARD_LATE: [&str; 4] = [
+const HEARD_LATE: [&str; 5] = [
     "later than the lease",
     "READONLY",
+    "OOM",
     "no reply within",
     "connection refused",
 ];

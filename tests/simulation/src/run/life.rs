@@ -69,7 +69,7 @@ async fn work(context: Context, cursor: Rc<Cell<usize>>) {
     let ops = context.run.plan.processes[context.process].tasks[context.task].clone();
     while let Some(op) = ops.get(cursor.get()) {
         let place = (context.process, context.task);
-        context.run.doing.borrow_mut().insert(place, op.to_string());
+        context.run.doing.borrow_mut().insert(place, op.clone());
         let number = cursor.replace(cursor.get() + 1);
         context.run.operations.set(context.run.operations.get() + 1);
         if operation::carry_out(&context, op, number).await.is_break() {
