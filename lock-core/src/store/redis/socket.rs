@@ -6,6 +6,7 @@ use std::error::Error;
 #[cfg(feature = "tls-rustls")]
 use std::future::pending;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(feature = "tls-rustls")]
@@ -38,6 +39,7 @@ use tokio::time::sleep;
 use tokio_rustls::client::TlsStream;
 
 use crate::base::rt;
+use crate::base::signal::Signal;
 #[cfg(lock_sim)]
 use crate::base::sim::tcp;
 
@@ -61,7 +63,38 @@ pub(super) struct Socket {
 /// Ends the task that drives the connection with the last handle, as the crate does for its own connections.
 struct Driver {
     task: AbortHandle,
-    is_over: Arc<AtomicBool>,
+    end: Arc<End>,
+}
+
+/// The end of that task.
+#[derive(Default)]
+struct End {
+    is_over: AtomicBool,
+    over: Signal,
+}
+
+/// Dropped with that task, or by it.
+struct Ends(Arc<End>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::SeqCst);
+        self.0.over.notify_waiters();
+    }
+}
+
+impl End {
+    /// The answer to a request, or an error if the connection ends without one. A request that is sent at the moment of the end may be
+    /// left in the queue to the task: nothing takes it out, and a handle of the caller keeps the queue.
+    async fn or_over<T>(&self, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = self.over.until(|| self.is_over.load(Ordering::SeqCst)) => {
+                Err(io::Error::from(io::ErrorKind::BrokenPipe).into())
+            }
+        }
+    }
 }
 
 impl Drop for Driver {
@@ -89,7 +122,7 @@ impl Drop for Counted<'_> {
 impl Socket {
     /// Whether the connection is known to have ended.
     pub(super) fn is_over(&self) -> bool {
-        self.driver.is_over.load(Ordering::SeqCst)
+        self.driver.end.is_over.load(Ordering::SeqCst)
     }
 
     /// Whether a request is under way.
@@ -114,7 +147,8 @@ impl Socket {
     /// Sends a request and waits for its reply.
     pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
         let _counted = Counted::begin(&self.load);
-        self.requests.send_packed_command(command).await
+        let request = pin!(self.requests.send_packed_command(command));
+        self.driver.end.or_over(request).await
     }
 
     /// As [`request`](Self::request), to a node of a cluster that is taking over the slot. The word that permits it is spent by the
@@ -123,7 +157,8 @@ impl Socket {
         let _counted = Counted::begin(&self.load);
         let mut both = Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(command.clone());
-        let mut answers = self.requests.send_packed_commands(&both, 1, 1).await?;
+        let request = pin!(self.requests.send_packed_commands(&both, 1, 1));
+        let mut answers = self.driver.end.or_over(request).await?;
         Ok(answers.pop().unwrap_or(Value::Nil))
     }
 }
@@ -298,16 +333,16 @@ where
     };
     let (requests, driver) =
         MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let over = Arc::clone(&is_over);
+    let end = Arc::<End>::default();
+    let ends = Ends(Arc::clone(&end));
     let task = rt::spawn(async move {
         driver.await;
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
         ended();
     });
     let driver = Driver {
         task: task.abort_handle(),
-        is_over,
+        end,
     };
     let mut socket = Socket {
         requests,
@@ -323,4 +358,35 @@ where
         return Err(error);
     }
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_in_the_queue_of_a_connection_that_has_ended_is_told() {
+        let (stream, _server) = tokio::io::duplex(64);
+        let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new();
+        let made = MultiplexedConnection::new_with_config(&settings, stream, config);
+        // It is not polled: nothing takes a request out of the queue.
+        let (requests, _driver) = made.await.unwrap();
+        let end = Arc::<End>::default();
+        let ends = Ends(Arc::clone(&end));
+        let task = tokio::spawn(async {}).abort_handle();
+        let mut socket = Socket {
+            requests,
+            silence: Silence::new(),
+            load: Arc::default(),
+            driver: Arc::new(Driver { task, end }),
+        };
+        let ping = cmd("PING");
+        let mut request = pin!(socket.request(&ping));
+        assert!(request.as_mut().now_or_never().is_none());
+        drop(ends);
+        assert!(request.await.unwrap_err().is_connection_dropped());
+    }
 }

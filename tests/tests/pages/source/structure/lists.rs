@@ -158,7 +158,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("store", 813, ""),
     ("store/memory", 1_460, ""),
     ("store/quorum", 5_573, ""),
-    ("store/redis", 7_702, ""),
+    ("store/redis", 7_768, ""),
     ("store/redis/cluster", 1_708, ""),
     ("store/redis/kinds", 1_162, ""),
 ];
