@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::base::backoff::Backoff;
 use crate::base::sync::lock;
 
 /// User and password for a connection, from a provider
@@ -79,8 +80,9 @@ impl fmt::Debug for Credentials {
 type Failed = Box<dyn Error + Send + Sync>;
 type Provide = dyn Fn() -> BoxFuture<'static, Result<Credentials, Failed>> + Send + Sync;
 
-/// Pause after the provider was asked in vain. Each further time doubles it, four times.
+/// Maximum pauses after the provider was asked in vain: after the first time, and after any number.
 const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1_600);
 
 /// Provides credentials. Each connection uses the last ones until a server refuses them, or until most of their time is over.
 #[derive(Clone)]
@@ -92,13 +94,12 @@ pub(crate) struct Provider {
     user: Arc<Mutex<String>>,
 }
 
-#[derive(Default)]
 struct Asked {
     last: Option<Arc<Credentials>>,
     /// When the provider was asked, and when it may be asked again.
     at: Option<(Instant, Instant)>,
     /// How often the provider was asked since a server accepted its credentials, and why that was in vain.
-    in_vain: u32,
+    backoff: Backoff,
     failure: String,
 }
 
@@ -117,7 +118,12 @@ impl Provider {
         let provide = Arc::new(move || provide().map(|made| made.map_err(Into::into)).boxed());
         Self {
             provide,
-            asked: Arc::default(),
+            asked: Arc::new(tokio::sync::Mutex::new(Asked {
+                last: None,
+                at: None,
+                backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
+                failure: String::new(),
+            })),
             user: Arc::default(),
         }
     }
@@ -138,16 +144,15 @@ impl Provider {
         {
             return Ok(Arc::clone(last));
         }
-        if let Some((at, next)) = asked.at.filter(|_| asked.in_vain > 0) {
+        if let Some((at, next)) = asked.at.filter(|_| asked.backoff.failures() > 0) {
             // Another caller has just asked, or the pause leaves no time for the answer.
             if at >= begun || next > now + limit / 2 {
                 return last.ok_or_else(|| asked.failure.clone());
             }
             sleep_until(next).await;
         }
-        let (now, pause) = (Instant::now(), PAUSE * 2_u32.pow(asked.in_vain.min(4)));
-        asked.at = Some((now, now + pause.mul_f64(0.5 + fastrand::f64() / 2.0)));
-        asked.in_vain += 1;
+        let (now, pause) = (Instant::now(), asked.backoff.failed());
+        asked.at = Some((now, now + pause));
         // A panic of the provider costs only this attempt.
         let provide = AssertUnwindSafe(async { (self.provide)().await });
         asked.failure = match timeout_at(begun + limit, provide.catch_unwind()).await {
@@ -169,7 +174,7 @@ impl Provider {
     pub(crate) fn was_right(&self) {
         // While the provider is asked, another server has refused them.
         if let Ok(mut asked) = self.asked.try_lock() {
-            asked.in_vain = 0;
+            asked.backoff.over();
         }
     }
 

@@ -1,5 +1,6 @@
 //! What every layer uses: names, times, tokens, settings, errors.
 
+pub(crate) mod backoff;
 pub(crate) mod beside;
 pub(crate) mod claim;
 pub(crate) mod config;

@@ -15,10 +15,11 @@ use super::line::{Line, Step};
 use super::observed::ObservedCall;
 use super::outstanding::Outstanding;
 use super::own_guard;
-use super::patience::{Limit, NoAnswer, Patience, Retries, TooLate};
+use super::patience::{Limit, NoAnswer, Patience, TooLate};
 use super::release::Unfinished;
 use super::shared::Shared;
 use super::state::{Asker, Next};
+use crate::base::backoff::Backoff;
 use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
@@ -44,6 +45,9 @@ const SUSPICIOUS: Duration = Duration::from_secs(1);
 
 /// Minimum interval between the looks of a waiter at a server that answers.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The pauses after requests that failed.
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
@@ -221,7 +225,7 @@ pub(super) enum Queue {
 pub(super) struct Waiter<'a> {
     shared: &'a Arc<Shared>,
     patience: Patience,
-    retries: Retries,
+    retries: Backoff,
     queue: Queue,
     pub(super) hold: Arc<Hold>,
     /// Whether the server answered the last request that was not made for a line.
@@ -251,7 +255,7 @@ impl<'a> Waiter<'a> {
         Self {
             shared,
             patience,
-            retries: Retries::default(),
+            retries: RETRIES,
             queue,
             is_answered: hold.request.is_answered,
             hold,
@@ -732,11 +736,11 @@ impl<'a> Waiter<'a> {
         if self.line().is_none() && self.shared.is_closing() {
             return Err(LockError::ShutDown);
         }
-        let pause = self.retries.again();
+        let pause = self.retries.failed();
         let end = self.patience.end();
         // A broken connection may have lost the reply: a second request with the same token finds out.
         let has_tried = self.patience.is_one_try()
-            && (self.retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)));
+            && (self.retries.failures() > 1 || !matches!(error, StoreError::Ambiguous(_)));
         let is_too_late = end.is_some_and(|end| self.shared.timers.now() + pause >= end);
         if has_tried || is_too_late || self.hopeless(acquisition).is_some() {
             return Err(error.into_lock_error());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::news::NewsCell;
 use super::patience::NoAnswer;
 use super::shared::Shared;
+use crate::base::backoff::Backoff;
 use crate::base::beside::Beside;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
@@ -19,7 +20,7 @@ use crate::store::{OrRefused, StoreError, Subscription};
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
-/// Minimum and maximum pause after a read that failed.
+/// Maximum pauses after a read that failed: after the first, and after any number.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -27,16 +28,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct ReadFailures {
     since: Moment,
     patience: Option<Duration>,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl ReadFailures {
     pub(super) fn new(since: Moment, patience: Option<Duration>) -> Self {
-        let pause = PAUSE;
         Self {
             since,
             patience,
-            pause,
+            backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
         }
     }
 }
@@ -134,8 +134,8 @@ impl Announcements {
         }
         self.trouble = Some(error);
         // A new connection ends the pause.
-        self.cell.wait(&self.shared.timers, failures.pause).await;
-        failures.pause = (failures.pause * 2).min(LONGEST_PAUSE);
+        let pause = failures.backoff.failed();
+        self.cell.wait(&self.shared.timers, pause).await;
         Ok(())
     }
 

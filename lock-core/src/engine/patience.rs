@@ -1,4 +1,4 @@
-//! The limit of a wait, the pauses between failed requests, and the errors at its end.
+//! The limit of a wait, and the errors at its end.
 
 use std::time::Duration;
 
@@ -85,26 +85,6 @@ impl Patience {
     pub(super) fn waited(self, timers: &Timers) -> Duration {
         self.started
             .map_or(Duration::ZERO, |started| timers.elapsed(started))
-    }
-}
-
-/// A series of failed requests.
-#[derive(Debug, Default)]
-pub(super) struct Retries {
-    pub(super) count: u32,
-}
-
-impl Retries {
-    pub(super) fn over(&mut self) {
-        self.count = 0;
-    }
-
-    /// The pause before the next attempt: 5 to 10 ms after the first failure, then doubling to half a second.
-    pub(super) fn again(&mut self) -> Duration {
-        self.count += 1;
-        let most = Duration::from_millis(10) * 2_u32.pow(self.count.min(7) - 1);
-        most.min(Duration::from_millis(500))
-            .mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
 

@@ -12,12 +12,16 @@ use super::pass;
 use super::shared::Shared;
 use super::state::Action;
 use super::yield_turn::YieldTurn;
+use crate::base::backoff::Backoff;
 use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
 use crate::base::observe::ReleasedHow;
 use crate::base::sync::lock;
 use crate::base::time::Moment;
 use crate::store::{Released, Renewal, StoreError};
+
+/// Maximum pause after the first release that failed.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Maximum time in which requests of a broken connection may still take effect. It delays a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);
@@ -49,7 +53,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
 async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let begun = shared.timers.now();
     let mut counted_from = begun;
-    let mut pause = Duration::from_millis(10);
+    let mut backoff = Backoff::new(RETRY, Duration::from_secs(1));
     loop {
         let reconnected = shared.reconnected.notified();
         let answer = let_go(shared, acquisition).await;
@@ -79,11 +83,10 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
                     );
                     break;
                 }
-                let next = now + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+                let next = now + backoff.failed();
                 // The pause ends with a new connection.
                 let end = next.min(give_up);
                 let _ = shared.timers.timeout_at(end, reconnected).await;
-                pause = (pause * 2).min(Duration::from_secs(1));
             }
         }
     }
@@ -161,9 +164,8 @@ pub(crate) async fn confirmed(
         return Ok(());
     };
     let unfinished = Unfinished::new(shared, &acquisition);
-    let (mut tries, mut perhaps_done) = (0, false);
+    let (mut backoff, mut perhaps_done) = (Backoff::new(RETRY, RETRY * 2), false);
     loop {
-        tries += 1;
         let answer = let_go(shared, &acquisition).await;
         match answer {
             Ok(Released::NotHeld)
@@ -179,12 +181,12 @@ pub(crate) async fn confirmed(
             }
             Ok(_) => break,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
-            Err(error) if tries >= most_tries || shared.clock.now() >= lease_end => {
-                return Err(error.into_lock_error());
-            }
             Err(error) => {
+                let pause = backoff.failed();
+                if backoff.failures() >= most_tries || shared.clock.now() >= lease_end {
+                    return Err(error.into_lock_error());
+                }
                 perhaps_done |= matches!(error, StoreError::Ambiguous(_));
-                let pause = Duration::from_millis(10 * u64::from(tries));
                 shared.timers.sleep(pause).await;
             }
         }

@@ -17,12 +17,13 @@ use super::leftovers::{Busy, LATE, Leftover};
 use super::members::{Member, Members};
 use super::round::{Answered, How, ask};
 use super::sent_on::SentOn;
+use crate::base::backoff::Backoff;
 use crate::base::sync::lock;
 use crate::base::token::Token;
 use crate::store::Attempt;
 
-/// Pause before a clean-up is repeated: the first one, and the maximum.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
+/// Maximum pause before the first clean-up, and before one that follows another in which something was removed.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The outcome of one pass over the clean-ups of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +33,6 @@ enum Pass {
     /// Some of the clean-ups were confirmed.
     Removed,
     Nothing,
-}
-
-impl Pass {
-    /// The pause before the next pass.
-    fn pause_after(self, pause: Duration) -> Duration {
-        match self {
-            Self::Over | Self::Removed => PAUSE.0,
-            Self::Nothing => PAUSE.1.min(pause * 2),
-        }
-    }
 }
 
 /// A token that the client gives up.
@@ -165,31 +156,16 @@ async fn clean_up_on(
     index: usize,
     _busy: Busy,
 ) {
-    let mut pause = PAUSE.0;
+    let mut backoff = Backoff::new(PAUSE, LATE);
     loop {
-        let spread = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-        let _ = timeout(spread, alive.changed()).await;
+        let _ = timeout(backoff.failed(), alive.changed()).await;
         let Some(members) = members.upgrade() else {
             return;
         };
         match members.clean_up(&members.all[index]).await {
             Pass::Over => return,
-            pass => pause = pass.pause_after(pause),
+            Pass::Removed => backoff.over(),
+            Pass::Nothing => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pass_that_removes_something_is_followed_by_the_next_one_soon() {
-        let mut pause = PAUSE.0;
-        for _ in 0..20 {
-            pause = Pass::Nothing.pause_after(pause);
-        }
-        assert_eq!(pause, PAUSE.1);
-        assert_eq!(Pass::Removed.pause_after(pause), PAUSE.0);
     }
 }

@@ -8,13 +8,14 @@ use redis::{ErrorKind, RedisError};
 use tokio::time::{Instant, sleep_until};
 
 use super::error::misconfigured;
+use crate::base::backoff::Backoff;
 use crate::base::error::RUNTIME_ENDED;
 use crate::base::signal::Signal;
 use crate::base::sync::lock;
 
-/// Pause after the first failed attempt. Each further failure doubles it.
-const MINIMUM_PAUSE: Duration = Duration::from_millis(5);
-const MAXIMUM_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum pauses after an attempt: after the first, and after any number that made no connection, or one that did not last.
+const PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Maximum pause while a caller waits for the connection.
 const CALLERS_PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +31,6 @@ pub(super) struct Dial {
     pub(super) elsewhere: Signal,
 }
 
-#[derive(Default)]
 struct DialState {
     /// Whether the task runs.
     running: bool,
@@ -39,20 +39,31 @@ struct DialState {
     /// The number of failed attempts, and the error of the last one.
     failures: u64,
     error: Option<RedisError>,
-    /// Consecutive attempts that made no connection, or a connection that did not last.
-    in_vain: u32,
+    backoff: Backoff,
     /// The end of the last attempt.
     attempted_at: Option<Instant>,
     /// The times of the next attempt: without a waiting caller, and with one.
     due: Option<[Instant; 2]>,
 }
 
+impl Default for DialState {
+    fn default() -> Self {
+        Self {
+            running: false,
+            callers: 0,
+            failures: 0,
+            error: None,
+            backoff: Backoff::new(PAUSE, LONGEST_PAUSE),
+            attempted_at: None,
+            due: None,
+        }
+    }
+}
+
 impl DialState {
     /// An attempt has ended: the next one comes after a pause.
     fn attempted(&mut self) {
-        let pause = pause_after(self.in_vain);
-        self.in_vain = self.in_vain.saturating_add(1);
-        let now = Instant::now();
+        let (pause, now) = (self.backoff.failed(), Instant::now());
         self.attempted_at = Some(now);
         self.due = Some([now + pause, now + pause.min(CALLERS_PAUSE)]);
     }
@@ -65,21 +76,13 @@ impl DialState {
     }
 }
 
-/// The pauses are spread, so that the clients of a server that comes back do not connect at one instant.
-fn pause_after(in_vain: u32) -> Duration {
-    let pause = MINIMUM_PAUSE.saturating_mul(1 << in_vain.min(16));
-    pause
-        .min(MAXIMUM_PAUSE)
-        .mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
 impl Dial {
-    /// A connection has ended. If it lasted at least `MAXIMUM_PAUSE`, its attempt does not count as failed.
+    /// A connection has ended. If it lasted at least `LONGEST_PAUSE`, its attempt does not count as failed.
     pub(super) fn lost(&self) {
         let mut state = lock(&self.state);
         let lasted = state.attempted_at.map(|at| at.elapsed());
-        if lasted.is_none_or(|lasted| lasted >= MAXIMUM_PAUSE) {
-            state.in_vain = 0;
+        if lasted.is_none_or(|lasted| lasted >= LONGEST_PAUSE) {
+            state.backoff.over();
             state.due = None;
         }
     }
@@ -87,7 +90,7 @@ impl Dial {
     /// The master is elsewhere: the next attempt is made at once.
     pub(super) fn elsewhere(&self) {
         let mut state = lock(&self.state);
-        state.in_vain = 0;
+        state.backoff.over();
         state.due = None;
         drop(state);
         self.hurry.notify_waiters();

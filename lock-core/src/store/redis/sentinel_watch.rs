@@ -23,14 +23,15 @@ use super::named::Named;
 use super::sentinels::Sentinels;
 use super::socket::{self, Socket};
 use super::target::Target;
+use crate::base::backoff::Backoff;
 use crate::base::signal::Signal;
 
 /// Interval of the questions to a sentinel that announces failovers to us, and to a sentinel that does not.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
-/// Pause after the first failure. Each further one doubles it.
-const MINIMUM_PAUSE: Duration = Duration::from_millis(50);
-const MAXIMUM_PAUSE: Duration = Duration::from_secs(10);
+/// Maximum pauses after a failure: after the first, and after any number.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Sentinels {
     /// Begins to watch all sentinels that are not watched yet.
@@ -57,12 +58,12 @@ struct Watch {
 
 impl Watch {
     async fn run(self) {
-        let mut pause = MINIMUM_PAUSE;
+        let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
         loop {
             let begun = Instant::now();
             let Err(error) = self.follow().await;
-            if begun.elapsed() > MAXIMUM_PAUSE {
-                pause = MINIMUM_PAUSE;
+            if begun.elapsed() > LONGEST_PAUSE {
+                backoff.over();
             }
             let ask = self.ask.notified();
             let told = self.tell(|link, sentinels| {
@@ -73,9 +74,7 @@ impl Watch {
                 return;
             }
             // An attempt to reach the master may be right about the sentinel as well.
-            let spread = 0.5 + fastrand::f64() / 2.0;
-            let _ = timeout(pause.mul_f64(spread), ask).await;
-            pause = (pause * 2).min(MAXIMUM_PAUSE);
+            let _ = timeout(backoff.failed(), ask).await;
         }
     }
 

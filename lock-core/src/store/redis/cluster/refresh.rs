@@ -5,7 +5,7 @@
 //! | Reason | Next round |
 //! |---|---|
 //! | a caller waits for it | 25 ms after the last one |
-//! | a reply says that the table is out of date | 100 to 250 ms after the last one |
+//! | a reply says that the table is out of date | 75 to 250 ms after the last one |
 //! | a master has no connection or does not answer, and the engine is in use | the same, for [`IN_DOUBT`] |
 //! | the engine is in use: it holds or waits for a lock, or has released one lately | [`IN_USE`] after the last one |
 //! | none: nodes may be replaced, one after the other | [`IDLE`] after the last one |
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Cluster;
 use super::node::Node;
-use super::rounds::{PAUSE, Refresh, RefreshState};
+use super::rounds::{Refresh, RefreshState};
 use crate::base::error::RUNTIME_ENDED;
 use crate::base::rt;
 use crate::base::sync::lock;
@@ -68,7 +68,8 @@ impl Cluster {
     /// As [`refresh`](Self::refresh), without the longer pause after rounds that brought no news.
     pub(super) fn refresh_soon(&self) {
         self.want(|state| {
-            state.pause = PAUSE.0;
+            state.backoff.over();
+            state.rest();
             state.wanted = state.wanted.max(state.begun + 1);
         });
     }
@@ -161,11 +162,10 @@ impl Cluster {
         }
         let mut state = lock(&self.refresh.state);
         state.last = Some(Instant::now());
-        let pause = match learned {
-            Ok(true) => PAUSE.0,
-            _ => PAUSE.1.min(state.pause.mul_f64(1.5)),
-        };
-        state.pause = pause.mul_f64(0.75 + fastrand::f64() / 4.0).max(PAUSE.0);
+        if matches!(learned, Ok(true)) {
+            state.backoff.over();
+        }
+        state.rest();
         state.error = learned.err();
         state.over = state.begun;
         drop(state);

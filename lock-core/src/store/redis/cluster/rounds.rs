@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::node::Node;
+use crate::base::backoff::Backoff;
 use crate::base::signal::Signal;
 use crate::store::StoreError;
 
-/// Pause after a round: first, and maximum while rounds bring no news. Spread, so that the clients of a cluster do not ask together.
-pub(super) const PAUSE: (Duration, Duration) =
-    (Duration::from_millis(100), Duration::from_millis(250));
+/// Maximum pause after a round: the first, and after rounds that brought no news.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(250));
 
 #[derive(Default)]
 pub(super) struct Refresh {
@@ -39,8 +39,16 @@ pub(super) struct RefreshState {
     /// Nodes that are not asked in the next round, because their own word is in doubt.
     pub(super) doubted: Vec<Arc<Node>>,
     pub(super) last: Option<Instant>,
+    pub(super) backoff: Backoff,
     pub(super) pause: Duration,
     pub(super) error: Option<StoreError>,
+}
+
+impl RefreshState {
+    /// The next round may begin after a pause.
+    pub(super) fn rest(&mut self) {
+        self.pause = self.backoff.failed();
+    }
 }
 
 impl Default for RefreshState {
@@ -55,7 +63,8 @@ impl Default for RefreshState {
             in_doubt: None,
             doubted: Vec::new(),
             last: None,
-            pause: PAUSE.0,
+            backoff: Backoff::new(PAUSE.0, PAUSE.1),
+            pause: Duration::ZERO,
             error: None,
         }
     }
