@@ -100,7 +100,7 @@ use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment};
 use crate::base::timers::{Home, Timers};
 use crate::base::token::{ClientId, client_name};
-use crate::store::AnyStore;
+use crate::store::{AnyStore, Attached};
 
 /// The handle that managers and guards hold. When the last one is dropped, the task finishes the queued work and ends.
 pub(crate) struct Engine {
@@ -142,7 +142,11 @@ impl Engine {
             None => ClientId::random(&client_name()),
         };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            store.attach(&client, shared.clone(), home);
+            store.attach(Attached {
+                client: client.clone(),
+                sink: shared.clone(),
+                home,
+            });
             Shared {
                 config,
                 clock,

@@ -7,15 +7,14 @@ use futures_util::future::BoxFuture;
 use super::quorum::not_over_a_quorum;
 use super::redis::kinds::exclusive;
 use super::{
-    Answer, Attempt, Cursor, EventSink, GuardedCall, MemoryStore, OrRefused, Passed, QuorumStore,
+    Answer, Attached, Attempt, Cursor, GuardedCall, MemoryStore, OrRefused, Passed, QuorumStore,
     RedisStore, Released, Renewal, ReplyOfUser, Scanned, Snapshot, StoreError, Subscription,
     Together,
 };
 use crate::base::beside::Beside;
 use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
-use crate::base::timers::Home;
-use crate::base::token::{ClientId, Token};
+use crate::base::token::Token;
 
 /// The stores of a manager. An enum instead of a trait object: no allocation for each call.
 #[derive(Debug)]
@@ -27,12 +26,11 @@ pub(crate) enum AnyStore {
 
 /// Its servers.
 impl AnyStore {
-    /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
+    pub(crate) fn attach(&self, engine: Attached) {
         match self {
-            Self::Memory(store) => store.attach(client, sink),
-            Self::Redis(store) => store.attach(client, sink, home),
-            Self::Quorum(store) => store.attach(client, sink, home),
+            Self::Memory(store) => store.attach(engine.client, engine.sink),
+            Self::Redis(store) => store.attach(engine),
+            Self::Quorum(store) => store.attach(&engine),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod any;
 mod calls;
+mod engine_ref;
 mod kinds;
 mod memory;
 mod quorum;
@@ -13,6 +14,7 @@ pub(crate) use self::calls::{
     Misconfiguration, Mode, OrRefused, Passed, QueuePlace, Released, Renewal, Reweighed, Scanned,
     StoreError, Subscription, Together, every, to_each,
 };
+pub(crate) use self::engine_ref::Attached;
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::quorum::{QuorumConfig, QuorumStore, node_urls};
 #[cfg(feature = "tls-rustls")]

@@ -61,11 +61,11 @@ impl MemoryStore {
         }
     }
 
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink) {
+    pub(crate) fn attach(&self, client: ClientId, sink: EventSink) {
         let mut locks = lock(&self.server.locks);
         locks.common.clients.insert(client.as_str().into(), sink);
         drop(locks);
-        let _ = self.client.set(client.clone());
+        let _ = self.client.set(client);
     }
 }
 

@@ -58,7 +58,7 @@ impl Rig {
         let (store, client) = (MemoryStore::open(name, shared), ClientId::random("test"));
         let told = Arc::new(Told::default());
         let sink: Arc<dyn Events> = told.clone();
-        store.attach(&client, Arc::downgrade(&sink) as EventSink);
+        store.attach(client.clone(), Arc::downgrade(&sink) as EventSink);
         Self {
             store,
             client,

@@ -193,7 +193,7 @@ impl QuorumStore {
         if !members.all[index].rtt.begin_probe(Instant::now()) {
             return;
         }
-        self.members.spawn(async move {
+        self.members.engine.spawn(async move {
             let node = &members.all[index];
             members.probe(node).await;
             node.rtt.end_probe();

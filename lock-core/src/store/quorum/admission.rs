@@ -104,7 +104,7 @@ impl Members {
         let over = node.admission.vetting_over.notified();
         if !node.admission.vetting.swap(true, Ordering::SeqCst) {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
-            self.spawn(async move {
+            self.engine.spawn(async move {
                 let limit = members.vetting_limit();
                 let vetted = timeout(limit, members.vet(&node)).await;
                 let outcome = vetted.unwrap_or_else(|_| {

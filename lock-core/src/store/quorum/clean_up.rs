@@ -118,7 +118,8 @@ impl Members {
         if lock(&node.leftovers).add(leftover) {
             let busy = self.under_way.begin();
             let alive = self.alive.subscribe();
-            self.spawn(clean_up_on(Arc::downgrade(self), alive, node.index, busy));
+            let task = clean_up_on(Arc::downgrade(self), alive, node.index, busy);
+            self.engine.spawn(task);
         }
     }
 

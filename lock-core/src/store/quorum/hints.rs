@@ -22,7 +22,7 @@ impl Hints {
     }
 
     fn tell(&self, event: impl FnOnce(&dyn Events)) {
-        if let Some(engine) = self.members.engine() {
+        if let Some(engine) = self.members.engine.events() {
             event(&*engine);
         }
     }
@@ -54,10 +54,10 @@ impl Events for Hints {
             // The task holds only what it needs: `Members` would keep the nodes alive after the store.
             let (tokens, engine) = (Arc::clone(tokens), self.members.engine.get().cloned());
             let token: Box<str> = token.into();
-            self.members.spawn(async move {
+            self.members.engine.spawn(async move {
                 tokio::time::sleep(COLLECT.mul_f64(0.5 + fastrand::f64())).await;
                 if tokens.take_freed(number)
-                    && let Some(engine) = engine.and_then(|engine| engine.upgrade())
+                    && let Some(engine) = engine.and_then(|engine| engine.sink.upgrade())
                 {
                     engine.freed(&token);
                 }
@@ -82,7 +82,8 @@ impl Events for Hints {
 
     fn is_in_use(&self) -> bool {
         self.members
-            .engine()
+            .engine
+            .events()
             .is_some_and(|engine| engine.is_in_use())
     }
 }

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 impl Members {
     /// Looks at the address of a node from now on, until the last lease with its vote has ended.
     pub(super) fn watch(self: &Arc<Self>, node: &Member) {
-        self.spawn(watch(Arc::downgrade(self), node.index));
+        self.engine.spawn(watch(Arc::downgrade(self), node.index));
     }
 
     /// Looks on a new connection whether the address of a node still leads to the known server.

@@ -16,12 +16,10 @@ use crate::base::error::Cause;
 use crate::base::error::LockError;
 use crate::base::finding::Finding;
 use crate::base::time::Moment;
-use crate::base::timers::Home;
-use crate::base::token::ClientId;
 use crate::store::redis::{
     Arg, Endpoint, RedisConfig, Script, classify, scanned, script, unless_lost,
 };
-use crate::store::{EventSink, StoreError};
+use crate::store::{Attached, StoreError};
 
 static VET: Lazy<Script> = script!("quorum vet", "quorum/vet.lua");
 
@@ -49,8 +47,8 @@ impl Master {
         self.endpoint.address()
     }
 
-    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
-        self.endpoint.attach(client, sink, home);
+    pub(super) fn attach(&self, engine: &Attached) {
+        self.endpoint.attach(engine);
     }
 
     pub(super) fn pushes(&self) -> bool {

@@ -4,7 +4,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
 use tokio::sync::watch;
 
 use super::admission_state::Admission;
@@ -17,10 +16,10 @@ use super::rtt::RttEstimator;
 use super::settings::QuorumConfig;
 use super::tokens::Tokens;
 use crate::base::observe::Event;
-use crate::base::rt;
 use crate::base::signal::Signal;
-use crate::base::timers::{Home, OF_CALLER, Timers};
-use crate::store::{EventSink, Events, StoreError};
+use crate::base::timers::Timers;
+use crate::store::StoreError;
+use crate::store::engine_ref::EngineRef;
 
 /// A node of the quorum.
 pub(super) struct Member {
@@ -51,8 +50,7 @@ pub(super) struct Members {
     pub(super) noted: Signal,
     /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
     pub(super) clock_skew: Duration,
-    pub(super) home: OnceCell<Home>,
-    pub(super) engine: OnceCell<EventSink>,
+    pub(super) engine: EngineRef,
     pub(super) tokens: Arc<Tokens>,
     pub(super) under_way: Arc<UnderWay>,
     /// Dropped with the store: a task that pauses hears of it, and ends.
@@ -89,28 +87,15 @@ impl Members {
             minted: AtomicU64::new(0),
             noted: Signal::default(),
             clock_skew: config.clock_skew,
-            home: OnceCell::new(),
-            engine: OnceCell::new(),
+            engine: EngineRef::default(),
             tokens: Arc::default(),
             under_way: Arc::default(),
             alive: watch::Sender::default(),
         }
     }
 
-    pub(super) fn engine(&self) -> Option<Arc<dyn Events>> {
-        self.engine.get()?.upgrade()
-    }
-
     pub(super) fn timers(&self) -> &Timers {
-        self.home.get().map_or(&OF_CALLER, |home| &home.timers)
-    }
-
-    /// Runs a task on the engine's runtime.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match self.home.get() {
-            Some(home) => drop(home.runtime.spawn(task)),
-            None => drop(rt::spawn(task)),
-        }
+        self.engine.timers()
     }
 
     /// For how long the nodes keep a vote for a lock of this ttl.
@@ -170,7 +155,7 @@ impl Members {
 
 impl Members {
     fn observe(&self, event: &Event<'_>) {
-        if let Some(engine) = self.engine() {
+        if let Some(engine) = self.engine.events() {
             engine.observed(event);
         }
     }

@@ -47,12 +47,11 @@ use self::nodes::Nodes;
 pub(crate) use self::settings::QuorumConfig;
 pub(crate) use self::urls::node_urls;
 use super::redis::RedisConfig;
-use super::{Answer, Attempt, EventSink, Passed, Released, StoreError};
+use super::{Answer, Attached, Attempt, Passed, Released, StoreError};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::time::{Clock, SystemClock};
-use crate::base::timers::Home;
-use crate::base::token::{ClientId, Token};
+use crate::base::token::Token;
 
 /// A lock store over several masters.
 pub(crate) struct QuorumStore {
@@ -89,13 +88,16 @@ impl QuorumStore {
         Ok(Self { members, hints })
     }
 
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
+    pub(crate) fn attach(&self, engine: &Attached) {
+        let hints: Weak<Hints> = Arc::downgrade(&self.hints);
+        let to_hints = Attached {
+            sink: hints,
+            ..engine.clone()
+        };
         for node in &self.members.all {
-            let hints: Weak<Hints> = Arc::downgrade(&self.hints);
-            node.master.attach(client, hints, home.clone());
+            node.master.attach(&to_hints);
         }
-        let _ = self.members.engine.set(sink);
-        let _ = self.members.home.set(home);
+        self.members.engine.attach(engine.clone());
     }
 
     /// Whether a majority pushes its messages.

@@ -395,7 +395,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         self.timer = None;
         let members = Arc::clone(&self.question.members);
         let end = Instant::now() + members.limit;
-        members.spawn(async move {
+        members.engine.spawn(async move {
             while !self.pending.is_empty() {
                 let time_out = self.next_time_out();
                 let until = time_out.map_or(end, |(until, _)| until.min(end));

@@ -148,8 +148,8 @@ impl Batcher {
         };
         match self.add(want, ask) {
             Add::Waits => {}
-            Add::Begins => drop(link.spawn(self.turn(link, limit, None).run())),
-            Add::Fills(call) => drop(link.spawn(self.turn(link, limit, Some(call)).run())),
+            Add::Begins => drop(link.engine.spawn(self.turn(link, limit, None).run())),
+            Add::Fills(call) => drop(link.engine.spawn(self.turn(link, limit, Some(call)).run())),
         }
         let mut waiting = Waiting {
             batcher: self,
@@ -159,9 +159,14 @@ impl Batcher {
         };
         // On the runtime of the link, a turn answers within the limit, or within twice the limit if the request waits for a
         // later call. A caller on another runtime needs its own time limit: the runtime of the link may not be driven.
-        let answer = if link.is_driven() {
+        let answer = if link.engine.is_driven() {
             in_turn(&mut waiting.answer).await
-        } else if let Ok(answer) = link.timers().timeout(limit * 2, &mut waiting.answer).await {
+        } else if let Ok(answer) = link
+            .engine
+            .timers()
+            .timeout(limit * 2, &mut waiting.answer)
+            .await
+        {
             answer
         } else {
             link.went_silent(limit);

@@ -28,6 +28,7 @@ use super::target::Target;
 use super::wire::{Arg, fence};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, SystemClock};
+use crate::store::Attached;
 
 /// Sends a request on a connection of its own, which ends with it.
 pub(super) async fn ask_once(
@@ -120,7 +121,7 @@ impl Link {
             // Spawn without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
             let link = Arc::clone(self);
             let ended = false;
-            self.spawn(Running { link, ended }.run());
+            self.engine.spawn(Running { link, ended }.run());
         }
     }
 
@@ -142,7 +143,8 @@ impl Link {
         let (live, given) = target.logged_in(limit, None, connect).await?;
         if let Some(given) = given {
             let (link, target) = (Arc::downgrade(self), Arc::clone(&target));
-            self.spawn(authenticate::keep(link, live.generation, target, given));
+            self.engine
+                .spawn(authenticate::keep(link, live.generation, target, given));
         }
         Ok(live)
     }
@@ -205,17 +207,18 @@ impl Link {
 
     /// Sends the name, subscribes, raises the counter of the fencing tokens, compares the format, and looks at the server.
     async fn set_up(&self, target: &Target, socket: &Socket, pushes: bool) -> RedisResult<()> {
-        let attached = self.attached.get();
         let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
         let name = async {
-            if let Some(attached) = attached {
+            if let Some(Attached { client, .. }) = self.engine.get() {
                 let mut name = cmd("CLIENT");
                 // A refused name costs nothing but the name in `CLIENT LIST`.
-                let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
+                let _ = named.request(name.arg("SETNAME").arg(client.name())).await;
             }
         };
-        let hears = attached.filter(|_| pushes && !self.source.is_of_slots);
-        let subscribe = OptionFuture::from(hears.map(|it| requests.subscribe(&it.channel)));
+        let channel = self
+            .channel()
+            .filter(|_| pushes && !self.source.is_of_slots);
+        let subscribe = OptionFuture::from(channel.map(|it| requests.subscribe(it)));
         let follow = async {
             if pushes && self.source.follows {
                 // A user without the right learns of a failover only from the sentinels, or by the end of the connection.
@@ -223,7 +226,7 @@ impl Link {
             }
         };
         let raise = async {
-            let events = self.events();
+            let events = self.engine.events();
             let largest = events.map_or(0, |events| events.largest_token());
             // In a cluster each slot has a counter.
             if largest > 0 && self.source.in_cluster.is_none() {

@@ -18,9 +18,7 @@ use super::wire::{Arg, Name};
 use crate::base::error::LockError;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment, SystemClock};
-use crate::base::timers::Home;
-use crate::base::token::ClientId;
-use crate::store::{EventSink, StoreError};
+use crate::store::{Attached, StoreError};
 
 /// A master of Redis or Valkey.
 pub(in crate::store) struct Endpoint {
@@ -141,8 +139,8 @@ impl Endpoint {
         self.link.address()
     }
 
-    pub(in crate::store) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
-        self.link.attach(client, sink, home);
+    pub(in crate::store) fn attach(&self, engine: &Attached) {
+        self.link.attach(engine);
     }
 
     /// Whether the server sends messages.
@@ -188,7 +186,7 @@ impl Endpoint {
 
     /// Makes the connection if there is none.
     pub(in crate::store) async fn ready(&self) -> Result<(), StoreError> {
-        let timers = self.link.timers();
+        let timers = self.link.engine.timers();
         match timers.timeout(self.limit, self.link.connection()).await {
             Ok(connected) => connected.map(drop).map_err(|error| self.classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit)).at(&self.address())),
@@ -203,7 +201,7 @@ impl Endpoint {
         left: Duration,
         asks: bool,
     ) -> Result<Value, CallFailure> {
-        let timers = self.link.timers();
+        let timers = self.link.engine.timers();
         // Pinned here: it is large, and would be copied three times.
         let by_hash = pin!(self.ask_by_hash(call, asks));
         let mut answer = timers.timeout(left, by_hash).await;
@@ -263,7 +261,7 @@ impl Endpoint {
 
     /// Sends one command.
     pub(in crate::store) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
-        let timers = self.link.timers();
+        let timers = self.link.engine.timers();
         let answer: Result<RedisResult<Value>, _> =
             timers.timeout(self.limit, self.link.request(command)).await;
         let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)));

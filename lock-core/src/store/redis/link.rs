@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 
@@ -21,16 +20,13 @@ use super::sentinels::Sentinels;
 use super::socket::Socket;
 use super::source::{By, HELLO, News, Source};
 use super::wire::{self, Arg, Name, deliver};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::observe::Event;
-use crate::base::rt::{self, Handle};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
-use crate::base::timers::{Home, OF_CALLER, Timers};
-use crate::base::token::ClientId;
-use crate::store::{EventSink, Events, every};
+use crate::store::engine_ref::EngineRef;
+use crate::store::{Attached, Events, every};
 
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
 const HICCUP: Duration = Duration::from_millis(50);
@@ -70,7 +66,7 @@ pub(super) struct Link {
     pub(super) pushes: AtomicBool,
     /// Time of the last refusal of the subscription.
     pub(super) refused_at: Mutex<Option<Instant>>,
-    pub(super) attached: OnceCell<Attached>,
+    pub(super) engine: EngineRef,
     pub(super) subscriptions: Subscriptions,
     /// To the sharded channels of a master of a cluster, over a connection of their own.
     pub(super) of_slots: Option<Arc<Self>>,
@@ -85,15 +81,6 @@ pub(super) struct Live {
     pub(super) made_in: Duration,
     pub(super) socket: Socket,
     pub(super) floors: Arc<Floors>,
-}
-
-/// Data of the engine that uses the link.
-pub(super) struct Attached {
-    pub(super) channel: String,
-    /// The name of the client.
-    pub(super) name: String,
-    sink: EventSink,
-    home: Home,
 }
 
 impl Link {
@@ -116,7 +103,7 @@ impl Link {
             retired: AtomicBool::new(false),
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
-            attached: OnceCell::new(),
+            engine: EngineRef::default(),
             subscriptions: Subscriptions::default(),
             of_slots,
         })
@@ -127,17 +114,11 @@ impl Link {
         self.source.address()
     }
 
-    pub(super) fn attach(self: &Arc<Self>, client: &ClientId, sink: EventSink, home: Home) {
+    pub(super) fn attach(self: &Arc<Self>, engine: &Attached) {
         if let Some(of_slots) = &self.of_slots {
-            of_slots.attach(client, EventSink::clone(&sink), home.clone());
+            of_slots.attach(engine);
         }
-        let attached = Attached {
-            channel: wire::channel(self.source.namespace(), client),
-            name: client.name().to_owned(),
-            sink,
-            home,
-        };
-        let _ = self.attached.set(attached);
+        self.engine.attach(engine.clone());
         if let Some(sentinels) = &self.source.sentinels {
             sentinels.watch(self);
         }
@@ -259,7 +240,7 @@ impl Link {
         } else if let Some(probe) = silence.probe() {
             // The connection may receive garbage, or the answers to other requests: after garbage it can be out of step.
             let link = Arc::clone(self);
-            self.spawn(async move {
+            self.engine.spawn(async move {
                 let (mut socket, mut ping) = (live.socket, cmd("PING"));
                 let word = fastrand::u64(..).to_string();
                 ping.arg(&word);
@@ -303,7 +284,7 @@ impl Link {
         }
         if lock(&self.silent).is_some() {
             let link = Arc::downgrade(self);
-            self.spawn(async move {
+            self.engine.spawn(async move {
                 sleep(KEPT_SILENT).await;
                 if let Some(link) = link.upgrade() {
                     *lock(&link.silent) = None;
@@ -313,7 +294,7 @@ impl Link {
         if generation > 0 && !self.source.is_of_slots {
             // The cause that broke this connection may have broken the other one, which is silent most of the time.
             self.of_slots.iter().for_each(Self::leave);
-            if let Some(events) = self.events() {
+            if let Some(events) = self.engine.events() {
                 events.reconnected(&every);
             }
         }
@@ -329,7 +310,8 @@ impl Link {
         }
         let has_moved = self.has_moved.load(Ordering::Relaxed);
         let tells = |events: &dyn Events| has_moved && events.has_released_lately();
-        self.events()
+        self.engine
+            .events()
             .is_some_and(|events| events.is_in_use() || tells(&*events))
     }
 
@@ -346,31 +328,6 @@ impl Link {
             None => self.dial.is_running(),
             Some(live) => live.socket.is_busy() && live.socket.silence.lasts(Duration::ZERO) > late,
         }
-    }
-
-    /// Runs a task on the engine's runtime.
-    pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
-    where
-        F: Future<Output: Send> + Send + 'static,
-    {
-        match self.attached.get() {
-            Some(attached) => attached.home.runtime.spawn(task),
-            None => rt::spawn(task),
-        }
-    }
-
-    pub(super) fn timers(&self) -> &Timers {
-        let attached = self.attached.get();
-        attached.map_or(&OF_CALLER, |attached| &attached.home.timers)
-    }
-
-    /// Whether the engine's runtime runs while this caller does: it is the caller's, or has a thread of its own.
-    pub(super) fn is_driven(&self) -> bool {
-        let Some(Attached { home, .. }) = self.attached.get() else {
-            return true;
-        };
-        let is_home = |here: Handle| here.id() == home.runtime.id();
-        home.timers.are_own() || Handle::try_current().is_ok_and(is_home)
     }
 
     /// The connection in use and its generation.
@@ -400,16 +357,16 @@ impl Link {
             && let Some(mut live) = self.current()
         {
             let link = Arc::clone(self);
-            self.spawn(async move {
-                let Some(attached) = link.attached.get() else {
+            self.engine.spawn(async move {
+                let Some(channel) = link.channel() else {
                     return;
                 };
-                let subscribed = live.socket.requests.subscribe(&attached.channel).await;
+                let subscribed = live.socket.requests.subscribe(channel).await;
                 if subscribed.is_ok() && link.generation() == Some(live.generation) {
                     link.pushes.store(true, Ordering::Relaxed);
                     tracing::info!("the server pushes messages to us again");
                     // A waiter has to name the channel, and a holder may have missed that its lock was taken away.
-                    if let Some(events) = link.events() {
+                    if let Some(events) = link.engine.events() {
                         events.interrupted(&every);
                         events.reconnected(&every);
                     }
@@ -432,7 +389,7 @@ impl Link {
                 PushKind::Message | PushKind::SMessage => {
                     let mut words = push.data.iter().map(|part| text(Some(part)));
                     if let (Some(events), Some(Some(channel)), Some(Some(message))) =
-                        (link.events(), words.next(), words.next())
+                        (link.engine.events(), words.next(), words.next())
                     {
                         link.heard(generation, &*events, channel, message);
                     }
@@ -524,7 +481,7 @@ impl Link {
         } else if self.is_discarded(generation) {
             // While an old connection lives beside its successor, both receive the same messages. Late messages of the old one
             // have been handled already.
-        } else if self.attached.get().is_some_and(|it| it.channel == channel) {
+        } else if self.is_ours(channel) {
             deliver(events, message);
         } else {
             self.subscriptions.heard(events, channel, message);
@@ -536,13 +493,20 @@ impl Link {
     }
 
     fn observe(&self, event: &Event<'_>) {
-        if let Some(events) = self.events().filter(|_| !self.source.is_of_slots) {
+        if let Some(events) = self.engine.events().filter(|_| !self.source.is_of_slots) {
             events.observed(event);
         }
     }
 
-    pub(super) fn events(&self) -> Option<Arc<dyn Events>> {
-        self.attached.get()?.sink.upgrade()
+    fn is_ours(&self, channel: &str) -> bool {
+        let (engine, namespace) = (self.engine.get(), self.source.namespace());
+        engine.is_some_and(|it| wire::is_channel_of(channel, namespace, &it.client))
+    }
+
+    /// The channel of the client.
+    pub(super) fn channel(&self) -> Option<String> {
+        let engine = self.engine.get()?;
+        Some(wire::channel(self.source.namespace(), &engine.client))
     }
 
     /// Forgets a connection, unless a newer one has replaced it, and wakes the waiters that depend on it.
@@ -563,7 +527,7 @@ impl Link {
         tracing::debug!(generation, "lost the connection to the lock server");
         self.observe(&Event::Disconnected { server: &server });
         self.dial.lost();
-        if let Some(events) = self.events() {
+        if let Some(events) = self.engine.events() {
             // The waiters of a sharded channel ask when it is subscribed again.
             events.interrupted(&|_| !self.source.is_of_slots);
             if self.is_in_use() {

@@ -43,7 +43,7 @@ impl Sentinels {
                 ask: Arc::clone(&self.ask),
                 limit: self.limit,
             };
-            link.spawn(watch.run()).abort_handle()
+            link.engine.spawn(watch.run()).abort_handle()
         });
     }
 }

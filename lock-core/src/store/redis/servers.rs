@@ -22,9 +22,7 @@ use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
-use crate::base::timers::Home;
-use crate::base::token::ClientId;
-use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
+use crate::store::{Attached, Attempt, Mode, Renewal, StoreError};
 
 /// A lock store on Redis or Valkey.
 pub(crate) struct RedisStore {
@@ -87,13 +85,15 @@ impl RedisStore {
         }
     }
 
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
+    pub(crate) fn attach(&self, engine: Attached) {
+        let _ = self
+            .channel
+            .set(wire::channel(&self.namespace, &engine.client));
         match &self.servers {
-            Servers::One(endpoint) => endpoint.link.attach(client, sink, home),
-            Servers::Cluster(cluster) => cluster.attach(client, sink, home),
-            Servers::User(connection) => connection.attach(home.timers),
+            Servers::One(endpoint) => endpoint.link.attach(&engine),
+            Servers::Cluster(cluster) => cluster.engine.attach(engine),
+            Servers::User(connection) => connection.attach(engine.home.timers),
         }
-        let _ = self.channel.set(wire::channel(&self.namespace, client));
     }
 
     /// Whether the library makes and drives the connections.

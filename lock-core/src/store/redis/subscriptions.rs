@@ -49,10 +49,10 @@ impl Link {
     fn listening(self: &Arc<Self>, channel: &str, name: &str) -> impl Future<Output = Outcome> {
         let listening = lock(&self.subscriptions.channels).listen(channel, name);
         if listening.start_worker {
-            self.spawn(Arc::clone(self).tend_channels());
+            self.engine.spawn(Arc::clone(self).tend_channels());
         }
         self.subscriptions.changed.notify_one();
-        let (limit, timers) = (self.connect_limit, self.timers().clone());
+        let (limit, timers) = (self.connect_limit, self.engine.timers().clone());
         async move {
             let Some(answer) = listening.answer else {
                 return Ok(true);
@@ -68,7 +68,7 @@ impl Link {
     /// Notes that the connection of this generation is in use from now on.
     pub(super) fn adopt_channels(self: &Arc<Self>, generation: u64) {
         if lock(&self.subscriptions.channels).adopt(generation) {
-            self.spawn(Arc::clone(self).tend_channels());
+            self.engine.spawn(Arc::clone(self).tend_channels());
         }
         self.subscriptions.changed.notify_one();
     }
@@ -111,7 +111,7 @@ impl Link {
                 Ok(Ok(())) => {
                     let missed = channels.subscribed(generation, name);
                     drop(channels);
-                    if let Some(events) = self.events().filter(|_| missed) {
+                    if let Some(events) = self.engine.events().filter(|_| missed) {
                         self.subscriptions.ask_again(&*events, name);
                     }
                 }

@@ -107,6 +107,12 @@ pub(super) fn channel(namespace: &str, client: &ClientId) -> String {
     [namespace, CHANNELS, client.as_str()].concat()
 }
 
+/// Whether this is the channel of the client.
+pub(super) fn is_channel_of(channel: &str, namespace: &str, client: &ClientId) -> bool {
+    let name = channel.strip_prefix(namespace);
+    name.and_then(|name| name.strip_prefix(CHANNELS)) == Some(client.as_str())
+}
+
 /// An argument of a script. Numbers are written without an allocation each.
 #[derive(Clone, Copy)]
 pub(in crate::store) enum Arg<'a> {

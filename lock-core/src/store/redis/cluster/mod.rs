@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use once_cell::sync::OnceCell;
 use redis::{RedisError, Value};
 use tokio::time::Instant;
 
@@ -40,9 +39,8 @@ use crate::base::finding::Finding;
 use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
-use crate::base::timers::{Home, OF_CALLER, Timers};
-use crate::base::token::ClientId;
-use crate::store::{EventSink, StoreError};
+use crate::store::StoreError;
+use crate::store::engine_ref::EngineRef;
 
 /// The masters of a cluster.
 pub(super) struct Cluster {
@@ -54,14 +52,7 @@ pub(super) struct Cluster {
     addresses: Option<ClusterAddresses>,
     table: Mutex<Table>,
     refresh: Arc<Refresh>,
-    attached: OnceCell<AttachedEngine>,
-}
-
-/// The engine that uses the cluster.
-struct AttachedEngine {
-    client: ClientId,
-    sink: EventSink,
-    home: Home,
+    pub(super) engine: EngineRef,
 }
 
 /// Where a request goes.
@@ -94,17 +85,8 @@ impl Cluster {
             addresses: config.cluster_addresses.clone(),
             table: Mutex::new(Table::new()),
             refresh: Arc::default(),
-            attached: OnceCell::new(),
+            engine: EngineRef::default(),
         })
-    }
-
-    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
-        let attached = AttachedEngine {
-            client: client.clone(),
-            sink,
-            home,
-        };
-        let _ = self.attached.set(attached);
     }
 
     /// Learns the slots, and connects to the masters. Some of them may be away.
@@ -171,11 +153,6 @@ impl Cluster {
         lock(&self.table).owner(slot_of(lock_name)).cloned()
     }
 
-    fn timers(&self) -> &Timers {
-        let attached = self.attached.get();
-        attached.map_or(&OF_CALLER, |attached| &attached.home.timers)
-    }
-
     fn is_served_by(&self, slot: usize, address: &Address) -> bool {
         lock(&self.table).is_served_by(slot, address)
     }
@@ -186,16 +163,14 @@ impl Cluster {
 
     /// Whether the engine holds or waits for a lock, or has released one that a new master may still have.
     fn is_in_use(&self) -> bool {
-        let attached = self.attached.get();
-        attached
-            .and_then(|attached| attached.sink.upgrade())
-            .is_some_and(|engine| engine.is_in_use() || engine.has_released_lately())
+        let engine = self.engine.events();
+        engine.is_some_and(|engine| engine.is_in_use() || engine.has_released_lately())
     }
 
     /// Runs a script at the master of its first key.
     pub(super) async fn run(&self, call: Call<'_>) -> Result<Value, StoreError> {
         self.is_used();
-        let (slot, timers) = (slot_of(call.lock()), self.timers());
+        let (slot, timers) = (slot_of(call.lock()), self.engine.timers());
         let end = timers.now() + call.limit;
         let (mut redirections, mut asked) = (Redirections::default(), None);
         let mut tries = self.admitted(slot, end).await?;
@@ -257,10 +232,10 @@ impl Cluster {
     /// Waits until a request for this slot may be sent. True if nodes disagree about it: the answer settles that.
     async fn admitted(&self, slot: usize, end: Instant) -> Result<bool, StoreError> {
         loop {
-            let admitted = lock(&self.table).admits(slot, self.timers().now());
+            let admitted = lock(&self.table).admits(slot, self.engine.timers().now());
             match admitted {
                 Ok(tries) => return Ok(tries),
-                Err(at) if at < end => self.timers().sleep_until(at).await,
+                Err(at) if at < end => self.engine.timers().sleep_until(at).await,
                 Err(_) => return Err(half_moved()),
             }
         }
@@ -277,7 +252,7 @@ impl Cluster {
         call: Call<'_>,
         end: Instant,
     ) -> Result<Value, CallFailure> {
-        let sent = self.timers().now();
+        let sent = self.engine.timers().now();
         let left = end.saturating_duration_since(sent);
         let run = node.endpoint.run(call, left, *asks);
         let answer = if *is_behind {
@@ -286,7 +261,7 @@ impl Cluster {
             run.await?
         };
         let is_vital = call.purpose == Purpose::Grant && !*asks;
-        if !is_vital || !node.may_be_replaced(self.timers().elapsed(sent), || self.late()) {
+        if !is_vital || !node.may_be_replaced(self.engine.timers().elapsed(sent), || self.late()) {
             return Ok(answer);
         }
         let slot = slot_of(call.lock());
@@ -311,8 +286,7 @@ impl Cluster {
 
     /// Raises the counter of a slot at its new master, which may have lost the last writes of the old one.
     async fn raise(&self, node: &Node, lock_name: &str) {
-        let attached = self.attached.get();
-        let engine = attached.and_then(|attached| attached.sink.upgrade());
+        let engine = self.engine.events();
         let largest = engine.map_or(0, |engine| engine.largest_token());
         if largest > 0 {
             let raise = RAISE.by_text(
@@ -357,7 +331,7 @@ impl Cluster {
     /// is.
     fn has_moved(&self, slot: usize, to: &Address) -> Result<bool, StoreError> {
         let node = self.node(to, slot)?;
-        let news = lock(&self.table).moves(slot, &node, self.timers().now());
+        let news = lock(&self.table).moves(slot, &node, self.engine.timers().now());
         match news {
             Some(true) => {
                 self.have_moved(&|key| slot_of(key.lock()) == slot);
@@ -388,8 +362,7 @@ impl Cluster {
     /// These locks have another master. Its data may be older, and messages may be lost: their waiters ask, and their leases are
     /// confirmed.
     fn have_moved(&self, concerned: &dyn Fn(&LockKey) -> bool) {
-        let attached = self.attached.get();
-        if let Some(engine) = attached.and_then(|attached| attached.sink.upgrade()) {
+        if let Some(engine) = self.engine.events() {
             engine.interrupted(concerned);
             engine.reconnected(concerned);
         }

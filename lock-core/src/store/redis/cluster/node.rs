@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::slots::Address;
-use crate::base::timers::Home;
-use crate::base::token::ClientId;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::source::Source;
 use crate::store::redis::target::Target;
-use crate::store::{Events, StoreError};
+use crate::store::{Attached, Events, StoreError};
 
 /// After this time an answer is late: it is shorter than any failover. Or after this number of round trips.
 pub(super) const LATE: (Duration, u32) = (Duration::from_millis(100), 3);
@@ -79,8 +77,8 @@ impl Node {
         }
     }
 
-    pub(super) fn attach(&self, client: &ClientId, home: Home) {
-        let sink = Arc::downgrade(&self.events);
-        self.endpoint.link.attach(client, sink, home);
+    pub(super) fn attach(&self, mut engine: Attached) {
+        engine.sink = Arc::downgrade(&self.events);
+        self.endpoint.link.attach(&engine);
     }
 }

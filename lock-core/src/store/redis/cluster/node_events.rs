@@ -19,7 +19,8 @@ impl Cluster {
             return Ok(Arc::clone(node));
         }
         let target = self.target(address)?;
-        let engine: EventSink = match self.attached.get() {
+        let attached = self.engine.get();
+        let engine: EventSink = match attached {
             Some(attached) => Weak::clone(&attached.sink),
             None => Weak::<NodeEvents>::new(),
         };
@@ -35,8 +36,8 @@ impl Cluster {
             self.limit,
             Arc::new(events),
         ));
-        if let Some(attached) = self.attached.get() {
-            node.attach(&attached.client, attached.home.clone());
+        if let Some(attached) = attached {
+            node.attach(attached.clone());
         }
         table.nodes.insert(address.clone(), Arc::clone(&node));
         Ok(node)

@@ -19,7 +19,6 @@ use super::Cluster;
 use super::node::Node;
 use super::rounds::{Refresh, RefreshState};
 use crate::base::error::RUNTIME_ENDED;
-use crate::base::rt;
 use crate::base::sync::lock;
 use crate::store::StoreError;
 use crate::store::redis::error::no_reply;
@@ -96,7 +95,7 @@ impl Cluster {
         });
         let limit = self.limit * 2;
         let late = |_| StoreError::NotNow(no_reply(limit));
-        let over = self.timers().timeout(limit, over);
+        let over = self.engine.timers().timeout(limit, over);
         over.await.map_err(late)?
     }
 
@@ -114,10 +113,7 @@ impl Cluster {
             cluster: Weak::clone(&self.me),
             refresh: Arc::clone(&self.refresh),
         };
-        match self.attached.get() {
-            Some(attached) => drop(attached.home.runtime.spawn(task.run())),
-            None => drop(rt::spawn(task.run())),
-        }
+        self.engine.spawn(task.run());
     }
 
     /// The time of the next round.

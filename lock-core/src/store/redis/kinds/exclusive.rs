@@ -151,7 +151,7 @@ pub(crate) async fn release(
     {
         // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
         let settled = Box::pin(batcher.settled(token));
-        let _ = link.timers().timeout(store.limit, settled).await;
+        let _ = link.engine.timers().timeout(store.limit, settled).await;
     }
     if let Some(call) = batched(store, Want::Release, key, token, Duration::ZERO)
         && call.await? > 0

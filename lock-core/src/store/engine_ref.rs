@@ -1,0 +1,61 @@
+//! The engine that uses a store.
+
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+use tokio::task::JoinHandle;
+
+use super::calls::{EventSink, Events};
+use crate::base::rt::{self, Handle};
+use crate::base::timers::{Home, OF_CALLER, Timers};
+use crate::base::token::ClientId;
+
+/// What a store is told of its engine: the client, the receiver of events, and where it runs.
+#[derive(Clone)]
+pub(crate) struct Attached {
+    pub(crate) client: ClientId,
+    pub(crate) sink: EventSink,
+    pub(crate) home: Home,
+}
+
+/// The engine of a part of a store, as soon as there is one.
+#[derive(Default)]
+pub(in crate::store) struct EngineRef(OnceCell<Attached>);
+
+impl EngineRef {
+    pub(in crate::store) fn attach(&self, engine: Attached) {
+        let _ = self.0.set(engine);
+    }
+
+    pub(in crate::store) fn get(&self) -> Option<&Attached> {
+        self.0.get()
+    }
+
+    pub(in crate::store) fn events(&self) -> Option<Arc<dyn Events>> {
+        self.0.get()?.sink.upgrade()
+    }
+
+    pub(in crate::store) fn timers(&self) -> &Timers {
+        self.0.get().map_or(&OF_CALLER, |it| &it.home.timers)
+    }
+
+    /// Runs a task on its runtime.
+    pub(in crate::store) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        match self.0.get() {
+            Some(engine) => engine.home.runtime.spawn(task),
+            None => rt::spawn(task),
+        }
+    }
+
+    /// Whether its runtime runs while this caller does: it is the caller's, or has a thread of its own.
+    pub(in crate::store) fn is_driven(&self) -> bool {
+        let Some(Attached { home, .. }) = self.0.get() else {
+            return true;
+        };
+        let is_home = |here: Handle| here.id() == home.runtime.id();
+        home.timers.are_own() || Handle::try_current().is_ok_and(is_home)
+    }
+}
