@@ -142,11 +142,7 @@ impl Engine {
             None => ClientId::random(&client_name()),
         };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            store.attach(Attached {
-                client: client.clone(),
-                sink: shared.clone(),
-                home,
-            });
+            store.attach(Attached::new(&client, shared.clone(), home));
             Shared {
                 config,
                 clock,

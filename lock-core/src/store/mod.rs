@@ -2,7 +2,6 @@
 
 mod any;
 mod calls;
-mod engine_ref;
 mod kinds;
 mod memory;
 mod quorum;
@@ -10,11 +9,10 @@ mod redis;
 
 pub(crate) use self::any::AnyStore;
 pub(crate) use self::calls::{
-    Announcer, Answer, Attempt, Concerned, Cursor, EventSink, Events, Grant, GuardedCall,
-    Misconfiguration, Mode, OrRefused, Passed, QueuePlace, Released, Renewal, Reweighed, Scanned,
-    StoreError, Subscription, Together, every, to_each,
+    Announcer, Answer, Attached, Attempt, Concerned, Cursor, EngineRef, EventSink, Events, Grant,
+    GuardedCall, Misconfiguration, Mode, OrRefused, Passed, QueuePlace, Released, Renewal,
+    Reweighed, Scanned, StoreError, Subscription, Together, every, to_each,
 };
-pub(crate) use self::engine_ref::Attached;
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::quorum::{QuorumConfig, QuorumStore, node_urls};
 #[cfg(feature = "tls-rustls")]

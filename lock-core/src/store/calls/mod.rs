@@ -2,6 +2,7 @@
 
 mod answer;
 mod attempt;
+mod engine_ref;
 mod error;
 mod events;
 mod misconfiguration;
@@ -11,6 +12,7 @@ pub(crate) use self::answer::{
     Answer, OrRefused, Passed, QueuePlace, Released, Reweighed, Scanned, Together, to_each,
 };
 pub(crate) use self::attempt::{Attempt, Cursor, GuardedCall, Mode, Renewal};
+pub(crate) use self::engine_ref::{Attached, EngineRef};
 pub(crate) use self::error::StoreError;
 pub(crate) use self::events::{Concerned, EventSink, Events, Grant, every};
 pub(crate) use self::misconfiguration::Misconfiguration;

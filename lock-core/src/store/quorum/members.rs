@@ -18,8 +18,7 @@ use super::tokens::Tokens;
 use crate::base::observe::Event;
 use crate::base::signal::Signal;
 use crate::base::timers::Timers;
-use crate::store::StoreError;
-use crate::store::engine_ref::EngineRef;
+use crate::store::{EngineRef, StoreError};
 
 /// A node of the quorum.
 pub(super) struct Member {

@@ -25,8 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::observe::Event;
 use crate::base::sync::lock;
 use crate::base::time::Moment;
-use crate::store::engine_ref::EngineRef;
-use crate::store::{Attached, Events, every};
+use crate::store::{Attached, EngineRef, Events, every};
 
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
 const HICCUP: Duration = Duration::from_millis(50);

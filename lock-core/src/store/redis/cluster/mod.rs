@@ -39,8 +39,7 @@ use crate::base::finding::Finding;
 use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
-use crate::store::StoreError;
-use crate::store::engine_ref::EngineRef;
+use crate::store::{EngineRef, StoreError};
 
 /// The masters of a cluster.
 pub(super) struct Cluster {

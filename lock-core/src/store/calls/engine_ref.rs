@@ -5,7 +5,7 @@ use std::sync::Arc;
 use once_cell::sync::OnceCell;
 use tokio::task::JoinHandle;
 
-use super::calls::{EventSink, Events};
+use super::{EventSink, Events};
 use crate::base::rt::{self, Handle};
 use crate::base::timers::{Home, OF_CALLER, Timers};
 use crate::base::token::ClientId;
@@ -18,29 +18,36 @@ pub(crate) struct Attached {
     pub(crate) home: Home,
 }
 
+impl Attached {
+    pub(crate) fn new(client: &ClientId, sink: EventSink, home: Home) -> Self {
+        let client = client.clone();
+        Self { client, sink, home }
+    }
+}
+
 /// The engine of a part of a store, as soon as there is one.
 #[derive(Default)]
-pub(in crate::store) struct EngineRef(OnceCell<Attached>);
+pub(crate) struct EngineRef(OnceCell<Attached>);
 
 impl EngineRef {
-    pub(in crate::store) fn attach(&self, engine: Attached) {
+    pub(crate) fn attach(&self, engine: Attached) {
         let _ = self.0.set(engine);
     }
 
-    pub(in crate::store) fn get(&self) -> Option<&Attached> {
+    pub(crate) fn get(&self) -> Option<&Attached> {
         self.0.get()
     }
 
-    pub(in crate::store) fn events(&self) -> Option<Arc<dyn Events>> {
+    pub(crate) fn events(&self) -> Option<Arc<dyn Events>> {
         self.0.get()?.sink.upgrade()
     }
 
-    pub(in crate::store) fn timers(&self) -> &Timers {
+    pub(crate) fn timers(&self) -> &Timers {
         self.0.get().map_or(&OF_CALLER, |it| &it.home.timers)
     }
 
     /// Runs a task on its runtime.
-    pub(in crate::store) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -51,7 +58,7 @@ impl EngineRef {
     }
 
     /// Whether its runtime runs while this caller does: it is the caller's, or has a thread of its own.
-    pub(in crate::store) fn is_driven(&self) -> bool {
+    pub(crate) fn is_driven(&self) -> bool {
         let Some(Attached { home, .. }) = self.0.get() else {
             return true;
         };
