@@ -17,7 +17,7 @@ use crate::base::error::LockError;
 use crate::base::finding::Finding;
 use crate::base::time::Moment;
 use crate::store::redis::{
-    Arg, Endpoint, RedisConfig, Script, classify, scanned, script, unless_lost,
+    Arg, Endpoint, RedisConfig, Script, Url, classify, scanned, script, unless_lost,
 };
 use crate::store::{Attached, StoreError};
 
@@ -32,7 +32,7 @@ pub(super) struct Master {
 impl Master {
     /// Sends nothing before [`ready`](Self::ready).
     pub(super) fn open(
-        url: &str,
+        url: &Url<'_>,
         config: &RedisConfig,
         limit: Duration,
     ) -> Result<Self, LockError> {

@@ -46,7 +46,7 @@ use self::members::Members;
 use self::nodes::Nodes;
 pub(crate) use self::settings::QuorumConfig;
 pub(crate) use self::urls::node_urls;
-use super::redis::RedisConfig;
+use super::redis::{RedisConfig, Url};
 use super::{Answer, Attached, Attempt, Passed, Released, StoreError};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
@@ -75,9 +75,10 @@ impl QuorumStore {
         limit: Duration,
     ) -> Result<Self, LockError> {
         let nodes = urls.iter().map(|url| {
-            let (label, url) = urls::label_in(url)?;
+            let mut url = Url::read(url)?;
+            let label = urls::label_in(&mut url)?;
             let master = Master::open(&url, servers, limit)?;
-            let label = label.unwrap_or_else(|| master.address().to_string());
+            let label = label.map_or_else(|| master.address().to_string(), str::to_owned);
             Ok((label, master))
         });
         let nodes: Vec<(String, Master)> = nodes.collect::<Result<_, LockError>>()?;

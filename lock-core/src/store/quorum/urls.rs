@@ -2,6 +2,7 @@
 
 use super::nodes::MAXIMUM_NODES;
 use crate::base::error::LockError;
+use crate::store::redis::Url;
 
 /// The node URLs in `redis+quorum://a,b,c` or `rediss+quorum://a,b,c`; `None` for any other URL.
 ///
@@ -22,35 +23,19 @@ pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
     Some(nodes.collect())
 }
 
-/// The label of a node in the notes of its quorum, if the URL names one by `node=`, and the URL without it.
-pub(super) fn label_in(url: &str) -> Result<(Option<String>, String), LockError> {
-    let Some((place, query)) = url.split_once('?') else {
-        return Ok((None, url.to_owned()));
-    };
-    let mut label = None;
-    let others = query.split('&').filter(|part| {
-        // A second one stays, and is refused as unknown.
-        let named = part.strip_prefix("node=").filter(|_| label.is_none());
-        if named.is_some() {
-            label = named.map(str::to_owned);
-        }
-        named.is_none()
-    });
-    let others: Vec<_> = others.collect();
+/// The label of a node in the notes of its quorum, if the URL names one by `node=`. It is taken out of the URL.
+pub(super) fn label_in<'a>(url: &mut Url<'a>) -> Result<Option<&'a str>, LockError> {
+    let label = url.take("node");
     let is_label = |label: &str| {
         (1..=255).contains(&label.len())
             && label.bytes().all(|it| it.is_ascii_graphic() && it != b',')
     };
-    if label.as_deref().is_some_and(|label| !is_label(label)) {
+    if label.is_some_and(|label| !is_label(label)) {
         return Err(LockError::config(
             "`node=` in the URL of a node is not a name: use up to 255 printable ASCII characters without spaces and commas",
         ));
     }
-    let url = match &others[..] {
-        [] => place.to_owned(),
-        others => format!("{place}?{}", others.join("&")),
-    };
-    Ok((label, url))
+    Ok(label)
 }
 
 /// Refuses a number of nodes that is no quorum, and a node that is named twice: it would have two votes.
@@ -93,21 +78,16 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_taken_out_of_the_url() {
-        let label = |url| label_in(url).unwrap();
-        assert_eq!(label("redis://a/1"), (None, "redis://a/1".to_owned()));
-        let (named, url) = label("redis://u:p@a?protocol=resp2&node=b:7");
-        assert_eq!(named.as_deref(), Some("b:7"));
-        assert_eq!(url, "redis://u:p@a?protocol=resp2");
-        // The second one is refused with the other options.
-        assert_eq!(label("redis://a?node=b&node=c").1, "redis://a?node=c");
-        assert_eq!(label("redis://a?node=b").1, "redis://a");
+    fn a_label_is_a_name() {
+        let label = |url| label_in(&mut Url::read(url).unwrap()).map(|it| it.map(str::to_owned));
+        assert_eq!(label("redis://a/1").unwrap(), None);
+        assert_eq!(label("redis://a?node=b:7").unwrap().as_deref(), Some("b:7"));
         for wrong in [
             "redis://a?node=",
             "redis://a?node=b,c",
             "redis://a?node=b c",
         ] {
-            assert!(label_in(wrong).is_err(), "{wrong}");
+            assert!(label(wrong).is_err(), "{wrong}");
         }
     }
 

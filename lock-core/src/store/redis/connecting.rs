@@ -298,11 +298,12 @@ mod tests {
     use super::*;
     use crate::store::redis::settings::RedisConfig;
     use crate::store::redis::source::Source;
+    use crate::store::redis::url::Url;
 
     #[test]
     fn a_task_that_has_ended_leaves_the_next_one_alone() {
-        let target = Target::parse("redis://127.0.0.1", &RedisConfig::default());
-        let source = Source::fixed(target.unwrap());
+        let url = Url::read("redis://127.0.0.1").unwrap();
+        let source = Source::fixed(url.target(&RedisConfig::default()).unwrap());
         let link = Link::open(source, Duration::from_secs(1));
         let running = |ended| Running {
             link: Arc::clone(&link),

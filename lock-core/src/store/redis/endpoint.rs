@@ -13,7 +13,7 @@ use super::link::Link;
 use super::script::{Script, is_lost};
 use super::settings::RedisConfig;
 use super::source::Source;
-use super::target::Target;
+use super::url::Url;
 use super::wire::{Arg, Name};
 use crate::base::error::LockError;
 use crate::base::slot::slot_of;
@@ -126,11 +126,11 @@ impl Endpoint {
 
     /// A node of a quorum: the server behind a URL, which stays the same.
     pub(in crate::store) fn at(
-        url: &str,
+        url: &Url<'_>,
         config: &RedisConfig,
         limit: Duration,
     ) -> Result<Self, LockError> {
-        let source = Source::of_quorum(Target::parse(url, config)?);
+        let source = Source::of_quorum(url.target(config)?);
         Ok(Self::open(source, limit))
     }
 

@@ -57,6 +57,7 @@ use self::servers::Servers;
 #[cfg(feature = "tls-rustls")]
 pub(crate) use self::settings::SentinelTls;
 pub(crate) use self::settings::{ClusterAddresses, RedisConfig};
+pub(super) use self::url::Url;
 pub(crate) use self::user::UserConnection;
 pub(super) use self::wire::{Arg, Name, queue, renewed, waiters};
 use super::{

@@ -14,8 +14,7 @@ use super::error::{no_reply, over_users, with_patterns};
 use super::script::Script;
 use super::settings::RedisConfig;
 use super::source::Source;
-use super::target::Target;
-use super::url;
+use super::url::{LeadsTo, Url};
 use super::user::UserConnection;
 use super::wire::{self, Arg, Name};
 use crate::base::config::Config;
@@ -58,15 +57,13 @@ impl RedisStore {
     /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, config: &Config, redis: &RedisConfig) -> Result<Self, LockError> {
         let limit = config.command_deadline;
-        if let Some(seeds) = url::nodes(url, redis)? {
-            let cluster = Cluster::new(seeds, redis, limit);
-            return Ok(Self::through(Servers::Cluster(cluster), config));
-        }
-        let source = match url::master(url, redis, limit)? {
-            Some(source) => source,
-            None => Source::following(Target::parse(url, redis)?),
+        let url = Url::read(url)?;
+        let one = |source| Servers::One(Endpoint::open(source, limit));
+        let servers = match url.leads_to {
+            LeadsTo::Server | LeadsTo::Socket => one(Source::following(url.target(redis)?)),
+            LeadsTo::Sentinels => one(url.master(redis, limit)?),
+            LeadsTo::Cluster => Servers::Cluster(Cluster::new(url.nodes(redis)?, redis, limit)),
         };
-        let servers = Servers::One(Endpoint::open(source, limit));
         Ok(Self::through(servers, config))
     }
 

@@ -18,8 +18,6 @@ use crate::base::error::LockError;
 
 const PROVIDER: &str = "check what the provider of credentials gives";
 
-const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
-
 /// The options of a URL, for every server and for a Unix socket. A quorum takes its own out before.
 const OPTIONS: [&str; 4] = ["protocol", "db", "user", "pass"];
 const KNOWN: &str = "the URL has an option that is not known, or one twice: the options are `?protocol=resp2` or `resp3`, `node` for a node of a quorum, and `db`, `user` and `pass` for a Unix socket";
@@ -45,51 +43,30 @@ pub(in crate::store) struct Target {
 }
 
 impl Target {
-    pub(in crate::store) fn parse(url: &str, config: &RedisConfig) -> Result<Self, LockError> {
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| wrong("the URL has no scheme"))?;
-        let is_tls = matches!(scheme, "rediss" | "valkeys");
-        let plain = match scheme {
-            "redis" | "rediss" | "valkey" | "valkeys" => "redis",
-            "unix" | "redis+unix" | "valkey+unix" => "redis+unix",
-            _ => return Err(unknown(scheme)),
-        };
-        if plain == "redis" && names_several(rest) {
-            return Err(wrong(
-                "the URL names several servers: a cluster is `redis+cluster://`, a quorum `redis+quorum://`, and sentinels are `redis+sentinel://`",
-            ));
-        }
+    /// The server at a place, which is of the form `[user:password@]host[:port][/db]`, or the path of a socket.
+    pub(super) fn read(
+        scheme: &str,
+        place: &str,
+        options: &[&str],
+        is_tls: bool,
+        config: &RedisConfig,
+    ) -> Result<Self, LockError> {
         if is_tls && cfg!(not(feature = "tls-rustls")) {
             return Err(LockError::config(
                 "this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
             ));
         }
-        if is_tls && rest.contains('#') {
+        let query = options.join("&");
+        if is_tls && (place.contains('#') || query.contains('#')) {
             return Err(LockError::config(
                 "a URL with TLS has no part after `#`: use `Tls::insecure` with the feature `tls-insecure`, in tests only",
             ));
         }
-        Self::read(plain, rest, is_tls, config)
-    }
-
-    /// The parts of a URL that leads to one server.
-    #[cfg_attr(
-        not(feature = "tls-rustls"),
-        expect(unused_variables, reason = "the same with the feature")
-    )]
-    fn read(
-        plain: &str,
-        rest: &str,
-        is_tls: bool,
-        config: &RedisConfig,
-    ) -> Result<Self, LockError> {
         // The redis crate refuses `rediss` without a feature of its own, and TLS is ours.
-        let info = format!("{plain}://{rest}").into_connection_info();
+        let info = format!("{scheme}://{place}?{query}").into_connection_info();
         let info = info.map_err(|error| unreadable(&error))?;
         let is_socket = matches!(info.addr(), ConnectionAddr::Unix(_));
-        let query = rest.split_once('?').map_or("", |(_, query)| query);
-        if !are_known(query, &OPTIONS[..if is_socket { 4 } else { 1 }]) {
+        if !are_known(options, &OPTIONS[..if is_socket { 4 } else { 1 }]) {
             return Err(LockError::config(KNOWN));
         }
         // Without TCP_NODELAY a single command can wait for the acknowledgement of the previous one.
@@ -233,31 +210,14 @@ pub(super) fn shown(address: &ConnectionAddr) -> Arc<str> {
 }
 
 /// Whether the URL has each of these options at most once, and no others. A part of it is not shown: it may be of a password.
-fn are_known(query: &str, options: &[&str]) -> bool {
-    let mut left = options.to_vec();
-    query.split('&').filter(|it| !it.is_empty()).all(|option| {
+fn are_known(options: &[&str], known: &[&str]) -> bool {
+    let mut left = known.to_vec();
+    let mut options = options.iter().filter(|it| !it.is_empty());
+    options.all(|option| {
         let name = option.split(['=', '#']).next();
         let at = left.iter().position(|known| Some(*known) == name);
         at.map(|at| left.swap_remove(at)).is_some()
     })
-}
-
-/// Whether there is a comma between the password and the path.
-fn names_several(rest: &str) -> bool {
-    let hosts = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
-    hosts.contains(',')
-}
-
-fn unknown(scheme: &str) -> LockError {
-    match scheme {
-        // Anything else may be a part of a password.
-        "sentinel" | "cluster" | "http" | "https" | "tcp" | "tls" | "ssl" | "postgres"
-        | "postgresql" | "mysql" => {
-            wrong(&format!("`{scheme}://` is not the scheme of a lock server"))
-        }
-        _ => wrong("the URL has an unknown scheme"),
-    }
 }
 
 fn unreadable(error: &RedisError) -> LockError {
@@ -267,60 +227,4 @@ fn unreadable(error: &RedisError) -> LockError {
     LockError::config(format!(
         "the URL cannot be read ({said}): write `redis://user:password@host:port/db`, with `%2F` and the like for special characters"
     ))
-}
-
-fn wrong(what: &str) -> LockError {
-    LockError::config(format!("{what}: write {SCHEMES}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(url: &str) -> String {
-        match Target::parse(url, &RedisConfig::default()) {
-            Err(error) => error.to_string(),
-            Ok(target) => format!("leads to {}", target.address),
-        }
-    }
-
-    #[test]
-    fn each_mistake_in_a_url_has_its_sentence() {
-        let several = "the URL names several servers: a cluster is `redis+cluster://`, a quorum `redis+quorum://`, and sentinels are \
-                       `redis+sentinel://`";
-        let sentinel = "`sentinel://` is not the scheme of a lock server";
-        for (url, what) in [
-            ("localhost:6379", "the URL has no scheme"),
-            ("http://h", "`http://` is not the scheme of a lock server"),
-            ("s3cret://h", "the URL has an unknown scheme"),
-            ("redis://a,b", several),
-            ("sentinel://s/mymaster", sentinel),
-        ] {
-            let expected = format!("lock configuration: {what}: write {SCHEMES}");
-            assert_eq!(said(url), expected, "{url}");
-        }
-        for (url, expected) in [
-            ("redis://h", "leads to h:6379"),
-            ("valkey://h:1", "leads to h:1"),
-            ("redis://[::1]:7", "leads to [::1]:7"),
-            ("redis://user:a%2Cb@h:1/2", "leads to h:1"),
-            ("redis://:a,b@h:1/2", "leads to h:1"),
-            (
-                "redis://h/x",
-                "lock configuration: the URL cannot be read (Invalid database number): write \
-                 `redis://user:password@host:port/db`, with `%2F` and the like for special characters",
-            ),
-        ] {
-            assert_eq!(said(url), expected, "{url}");
-        }
-    }
-
-    #[test]
-    #[cfg(not(feature = "tls-rustls"))]
-    fn tls_without_its_feature_names_the_feature() {
-        assert_eq!(
-            said("rediss://h"),
-            "lock configuration: this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`"
-        );
-    }
 }

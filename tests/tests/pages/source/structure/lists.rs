@@ -157,8 +157,8 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("scripts", 2_142, ""),
     ("store", 881, ""),
     ("store/memory", 1_460, ""),
-    ("store/quorum", 5_535, ""),
-    ("store/redis", 7_745, ""),
+    ("store/quorum", 5_516, ""),
+    ("store/redis", 7_761, ""),
     ("store/redis/cluster", 1_684, ""),
     ("store/redis/kinds", 1_162, ""),
 ];
