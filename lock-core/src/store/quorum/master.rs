@@ -17,7 +17,7 @@ use crate::base::error::LockError;
 use crate::base::finding::Finding;
 use crate::base::time::Moment;
 use crate::store::redis::{
-    Arg, Endpoint, RedisConfig, Script, Url, classify, scanned, script, unless_lost,
+    Arg, Link, RedisConfig, Script, Url, classify, scanned, script, unless_lost,
 };
 use crate::store::{Attached, StoreError};
 
@@ -25,7 +25,7 @@ static VET: Lazy<Script> = script!("quorum vet", "quorum/vet.lua");
 
 /// The connection to one master of a quorum.
 pub(super) struct Master {
-    endpoint: Endpoint,
+    link: Arc<Link>,
     namespace: Arc<str>,
 }
 
@@ -37,34 +37,34 @@ impl Master {
         limit: Duration,
     ) -> Result<Self, LockError> {
         Ok(Self {
-            endpoint: Endpoint::at(url, config, limit)?,
+            link: Link::at(url, config, limit)?,
             namespace: Arc::clone(&config.namespace),
         })
     }
 
     /// Host and port, without the password.
     pub(super) fn address(&self) -> Arc<str> {
-        self.endpoint.address()
+        self.link.address()
     }
 
     pub(super) fn attach(&self, engine: &Attached) {
-        self.endpoint.attach(engine);
+        self.link.attach(engine);
     }
 
     pub(super) fn pushes(&self) -> bool {
-        self.endpoint.pushes()
+        self.link.pushes()
     }
 
     /// Makes the connection if there is none.
     pub(super) async fn ready(&self) -> Result<u64, StoreError> {
-        self.endpoint.ready().await?;
+        self.link.ready().await?;
         let broke = || StoreError::NotNow(Cause::of(Arc::new(ConnectionBroke)));
         self.generation().ok_or_else(broke)
     }
 
     /// The generation of the connection in use, if any. It only grows.
     pub(super) fn generation(&self) -> Option<u64> {
-        self.endpoint.generation()
+        self.link.generation()
     }
 
     /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
@@ -81,15 +81,15 @@ impl Master {
         if let Some(counter) = counter {
             command.to_mut().arg(counter);
         }
-        let answer = self.endpoint.request(&*command).await;
-        let again = || wanted().then(|| self.endpoint.request(by_text(script, &command)));
+        let answer = self.link.request(&*command).await;
+        let again = || wanted().then(|| self.link.request(by_text(script, &command)));
         let answer = unless_lost(answer, again).await;
         answer.map_err(classify)
     }
 
     /// A request was not answered within the command deadline.
     pub(super) fn went_silent(&self) {
-        self.endpoint.went_silent();
+        self.link.went_silent(self.link.limit);
     }
 
     /// Loads the scripts whose order matters, in one go. If the server does not allow that, each text goes out with its first
@@ -98,7 +98,7 @@ impl Master {
         let load = |script: &Script| {
             let mut load = cmd("SCRIPT");
             load.arg("LOAD").arg(&*script.source);
-            self.endpoint.request(load)
+            self.link.request(load)
         };
         let (acquire, release) = join(load(&ACQUIRE), load(&RELEASE)).await;
         for loaded in [acquire, release] {
@@ -112,38 +112,38 @@ impl Master {
 
     /// The names of a page, and the next cursor, 0 after the last page.
     pub(super) async fn scan(&self, page: Cmd) -> Result<(Vec<String>, u64), StoreError> {
-        scanned(self.endpoint.ask(page).await?)
+        scanned(self.link.ask(page).await?)
     }
 
     /// How far its clock is ahead of ours, ms.
     pub(super) async fn clock_ahead(&self) -> Result<i64, StoreError> {
-        self.endpoint.clock_ahead().await
+        self.link.clock_ahead().await
     }
 
     pub(super) async fn examine(&self) -> Vec<Finding> {
-        self.endpoint.examine().await
+        self.link.examine().await
     }
 
     /// The current run of the server.
     pub(super) async fn run(&self) -> Result<Run, StoreError> {
-        Run::read(self.endpoint.request(Run::info()).await.map_err(classify)?)
+        Run::read(self.link.request(Run::info()).await.map_err(classify)?)
     }
 
     /// The current run of the server to which the address leads now: on a connection of its own, since an old one may lead to
     /// another server.
     pub(super) async fn run_at_address(&self) -> Result<Run, StoreError> {
-        let info = self.endpoint.request_anew(&Run::info()).await;
+        let info = self.link.request_anew(&Run::info()).await;
         Run::read(info.map_err(classify)?)
     }
 
     /// The address leads to another server: the next request makes a new connection.
     pub(super) fn leave(&self, generation: u64) {
-        self.endpoint.discard(generation);
+        self.link.discard(generation);
     }
 
     /// The time before the connection of this generation was made, if it is still in use.
     pub(super) fn dialled(&self, generation: u64) -> Option<Moment> {
-        self.endpoint.dialled(generation)
+        self.link.dialled(generation)
     }
 
     /// The key of its counter of fencing tokens, in this boot.
@@ -157,7 +157,7 @@ impl Master {
         let args = args.each_ref().map(|arg| Arg::Text(arg));
         // By its text: a new server does not know it, and that would cost another round trip.
         let answer = self
-            .endpoint
+            .link
             .request(VET.by_text(&[note(&self.namespace)], &args))
             .await;
         Vetted::read(&answer.map_err(classify)?)

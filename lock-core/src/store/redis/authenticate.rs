@@ -26,7 +26,7 @@ pub(super) async fn keep(
         sleep_until(at.max(Instant::now() + PAUSE)).await;
         // A handle that is kept during the pause would keep the connection.
         let live = link.upgrade();
-        let live = live.and_then(|link| Some((link.current()?, link.connect_limit)));
+        let live = live.and_then(|link| Some((link.current()?, link.limit)));
         let Some((live, limit)) = live.filter(|(live, _)| live.generation == generation) else {
             return;
         };

@@ -127,18 +127,18 @@ impl Link {
 
     /// Makes one attempt to connect.
     async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
-        let attempt = timeout(self.connect_limit, self.connect_to_source());
-        let late = |_| Err(not_connected_within(self.connect_limit));
+        let attempt = timeout(self.limit, self.connect_to_source());
+        let late = |_| Err(not_connected_within(self.limit));
         attempt.await.unwrap_or_else(late)
     }
 
     /// Sends a request on a connection of its own, which ends with it.
-    pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        ask_once(&*self.source.target().await?, command, self.connect_limit).await
+    pub(in crate::store) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
+        ask_once(&*self.source.target().await?, command, self.limit).await
     }
 
     async fn connect_to_source(self: &Arc<Self>) -> RedisResult<Live> {
-        let (target, limit) = (self.source.target().await?, self.connect_limit);
+        let (target, limit) = (self.source.target().await?, self.limit);
         let connect = |settings| self.connect_either_way(&target, settings);
         let (live, given) = target.logged_in(limit, None, connect).await?;
         if let Some(given) = given {

@@ -1,12 +1,13 @@
 //! A server as its operator would like it: memory, persistence, replicas, clock. Nothing here refuses work: see `look.rs` for that.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join;
 use redis::{cmd, from_redis_value};
 
-use super::endpoint::Endpoint;
 use super::error::{classify, garbled, said};
+use super::link::Link;
 use super::look::field;
 use crate::base::finding::{Finding, Severity};
 use crate::store::StoreError;
@@ -14,9 +15,9 @@ use crate::store::StoreError;
 /// Maximum difference between two clocks that a delay of the network explains. It is the default skew of a quorum.
 const APART: Duration = Duration::from_millis(500);
 
-impl Endpoint {
+impl Link {
     /// Examines this server.
-    pub(in crate::store) async fn examine(&self) -> Vec<Finding> {
+    pub(in crate::store) async fn examine(self: &Arc<Self>) -> Vec<Finding> {
         if let Err(error) = self.ready().await {
             return vec![unreachable(&self.address(), error)];
         }
@@ -36,7 +37,7 @@ impl Endpoint {
     }
 
     /// How far its clock is ahead of ours, ms.
-    pub(in crate::store) async fn clock_ahead(&self) -> Result<i64, StoreError> {
+    pub(in crate::store) async fn clock_ahead(self: &Arc<Self>) -> Result<i64, StoreError> {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let before = now().unwrap_or_default();
         let answer = self.request(cmd("TIME")).await.map_err(classify)?;

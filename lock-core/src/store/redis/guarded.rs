@@ -5,7 +5,7 @@ use redis::{FromRedisValue, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::endpoint::Purpose;
+use super::call::Purpose;
 use super::error::{fault_of_script, garbled, passed_on};
 use super::kinds::of_kind;
 use super::script::Script;

@@ -39,13 +39,14 @@ const KEPT_SILENT: Duration = Duration::from_secs(3);
 
 /// The connection is replaced as a whole. A clean-up goes out on the connection of its acquire as long as that connection
 /// lives: on one connection it cannot overtake the acquire.
-pub(super) struct Link {
+pub(in crate::store) struct Link {
     pub(super) source: Source,
     /// Whether a connection was made before.
     pub(super) was_connected: AtomicBool,
     /// Whether the server was found to hold locks.
     pub(super) was_looked_at: AtomicBool,
-    pub(super) connect_limit: Duration,
+    /// The command deadline: maximum time of an attempt to connect, and of an answer.
+    pub(in crate::store) limit: Duration,
     live: Mutex<Option<Live>>,
     /// The server of the last connection, and since when that has been lost.
     last: Mutex<(Arc<str>, Option<Instant>)>,
@@ -83,14 +84,14 @@ pub(super) struct Live {
 }
 
 impl Link {
-    pub(super) fn open(source: Source, connect_limit: Duration) -> Arc<Self> {
+    pub(super) fn open(source: Source, limit: Duration) -> Arc<Self> {
         let (resp3, is_of_slots) = (source.resp3(), source.is_of_slots);
-        let of_slots = source.of_slots().map(|it| Self::open(it, connect_limit));
+        let of_slots = source.of_slots().map(|it| Self::open(it, limit));
         Arc::new(Self {
             source,
             was_connected: AtomicBool::new(false),
             was_looked_at: AtomicBool::new(is_of_slots),
-            connect_limit,
+            limit,
             live: Mutex::new(None),
             last: Mutex::new((Arc::from(""), None)),
             dial: Dial::default(),
@@ -109,11 +110,11 @@ impl Link {
     }
 
     /// Host and port of the master, as far as they are known.
-    pub(super) fn address(&self) -> Arc<str> {
+    pub(in crate::store) fn address(&self) -> Arc<str> {
         self.source.address()
     }
 
-    pub(super) fn attach(self: &Arc<Self>, engine: &Attached) {
+    pub(in crate::store) fn attach(self: &Arc<Self>, engine: &Attached) {
         if let Some(of_slots) = &self.of_slots {
             of_slots.attach(engine);
         }
@@ -123,11 +124,13 @@ impl Link {
         }
     }
 
-    pub(super) fn pushes(&self) -> bool {
+    pub(in crate::store) fn pushes(&self) -> bool {
         self.pushes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn request<C: Borrow<Cmd> + Send + Sync>(
+    /// Sends a command without a time limit. If there is a connection, the first poll of the future puts the command on its way,
+    /// behind all earlier ones.
+    pub(in crate::store) fn request<C: Borrow<Cmd> + Send + Sync>(
         self: &Arc<Self>,
         command: C,
     ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
@@ -206,7 +209,7 @@ impl Link {
 
     /// Handles a request without an answer within `limit`. The socket may look healthy for many minutes, so a silence of twice the
     /// limit replaces the connection.
-    pub(super) fn went_silent(self: &Arc<Self>, limit: Duration) {
+    pub(in crate::store) fn went_silent(self: &Arc<Self>, limit: Duration) {
         self.was_silent_for(limit, |_| limit.saturating_mul(2));
     }
 
@@ -243,7 +246,7 @@ impl Link {
                 let (mut socket, mut ping) = (live.socket, cmd("PING"));
                 let word = fastrand::u64(..).to_string();
                 ping.arg(&word);
-                let limit = link.connect_limit.saturating_mul(2);
+                let limit = link.limit.saturating_mul(2);
                 let answer = timeout(limit, socket.request(&ping)).await;
                 let is_refused = matches!(answer, Ok(Err(_) | Ok(Value::ServerError(_))));
                 if !is_refused && answer != Ok(Ok(Value::BulkString(word.into_bytes()))) {
@@ -336,8 +339,15 @@ impl Link {
     }
 
     /// The generation of the connection in use, if any. It only grows.
-    pub(super) fn generation(&self) -> Option<u64> {
+    pub(in crate::store) fn generation(&self) -> Option<u64> {
         lock(&self.live).as_ref().map(|live| live.generation)
+    }
+
+    /// The time before the connection of this generation was made, if it is still in use.
+    pub(in crate::store) fn dialled(&self, generation: u64) -> Option<Moment> {
+        let live = lock(&self.live);
+        let live = live.as_ref().filter(|live| live.generation == generation);
+        live.map(|live| live.dialled)
     }
 
     /// The generation of the connection in use, and how long it took to make it.
@@ -509,7 +519,7 @@ impl Link {
     }
 
     /// Forgets a connection, unless a newer one has replaced it, and wakes the waiters that depend on it.
-    pub(super) fn discard(self: &Arc<Self>, generation: u64) {
+    pub(in crate::store) fn discard(self: &Arc<Self>, generation: u64) {
         let server;
         {
             let mut live = lock(&self.live);

@@ -2,11 +2,11 @@
 
 mod authenticate;
 mod batch;
+mod call;
 mod channels;
 mod cluster;
 mod connecting;
 mod dial;
-mod endpoint;
 mod error;
 mod examine;
 mod floor;
@@ -41,7 +41,6 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
 
-pub(super) use self::endpoint::Endpoint;
 pub(super) use self::error::{classify, garbled};
 use self::error::{no_reply, over_users};
 pub(super) use self::examine::unreachable;
@@ -49,6 +48,7 @@ pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::ReplyOfUser;
 use self::kinds::of_kind;
 pub(super) use self::latch::count_down;
+pub(super) use self::link::Link;
 pub(super) use self::list::scanned;
 pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
 pub(super) use self::script::{Script, script, unless_lost};
@@ -75,25 +75,25 @@ impl RedisStore {
         &self,
         key: &LockKey,
     ) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
-        let endpoint = self.endpoint(key)?;
-        if endpoint.link.generation().is_some() {
+        let link = self.link(key)?;
+        if link.generation().is_some() {
             return None;
         }
         let name = key.lock().to_owned();
         Some(Box::pin(async move {
             match &self.servers {
                 Servers::Cluster(cluster) => cluster.connected(&name).await,
-                _ => endpoint.ready().await,
+                _ => link.ready().await,
             }
         }))
     }
 
     pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         if attempt.mode == Mode::Wait
-            && let Some(endpoint) = self.endpoint(attempt.key)
-            && !endpoint.link.pushes()
+            && let Some(link) = self.link(attempt.key)
+            && !link.pushes()
         {
-            endpoint.link.subscribe_again();
+            link.subscribe_again();
         }
         of_kind!(attempt.key.kind(), kind => kind::acquire(self, attempt).await)
     }
@@ -142,9 +142,7 @@ impl RedisStore {
         let page = |at| of_kind!(cursor.kind, kind => kind::page(prefix, at));
         let (names, next) = match &self.servers {
             Servers::Cluster(cluster) => cluster.scan(page, cursor).await?,
-            Servers::One(endpoint) => {
-                list::read(endpoint.ask(page(cursor.on_node)).await?, cursor)?
-            }
+            Servers::One(link) => list::read(link.ask(page(cursor.on_node)).await?, cursor)?,
             Servers::User(connection) => {
                 let request = connection.request(page(cursor.on_node));
                 let answer = connection.timers().timeout(self.limit, request).await;
@@ -171,7 +169,7 @@ impl RedisStore {
 
     pub(super) async fn examine(&self) -> Vec<Finding> {
         match &self.servers {
-            Servers::One(endpoint) => endpoint.examine().await,
+            Servers::One(link) => link.examine().await,
             Servers::Cluster(cluster) => cluster.examine().await,
             Servers::User(_) => Vec::new(),
         }
@@ -187,11 +185,11 @@ impl RedisStore {
     ) -> Result<Option<Subscription>, StoreError> {
         match (
             of_kind!(key.kind(), kind => kind::channel(key)),
-            self.endpoint(key),
+            self.link(key),
         ) {
-            (Some(channel), Some(endpoint)) if endpoint.link.pushes() => {
+            (Some(channel), Some(link)) if link.pushes() => {
                 let channel = channel.to_string();
-                endpoint.link.listen(&channel, key.lock(), true).await
+                link.listen(&channel, key.lock(), true).await
             }
             _ => Ok(None),
         }
@@ -203,10 +201,10 @@ impl RedisStore {
         key: &LockKey,
         what: Beside,
     ) -> Result<Option<Subscription>, StoreError> {
-        match self.endpoint(key) {
-            Some(endpoint) if endpoint.link.pushes() => {
+        match self.link(key) {
+            Some(link) if link.pushes() => {
                 let name = key.name_of(what);
-                endpoint.link.listen(&name, &name, false).await
+                link.listen(&name, &name, false).await
             }
             _ => Ok(None),
         }

@@ -8,9 +8,11 @@ use once_cell::sync::OnceCell;
 use redis::Value;
 use tokio::time::Instant;
 
-use super::cluster::{self, Cluster, Node};
-use super::endpoint::{Brief, Call, CallFailure, Endpoint, Purpose};
+use super::batch::Batcher;
+use super::call::{Brief, Call, CallFailure, Purpose};
+use super::cluster::{self, Cluster};
 use super::error::{no_reply, over_users, with_patterns};
+use super::link::Link;
 use super::script::Script;
 use super::settings::RedisConfig;
 use super::source::Source;
@@ -26,6 +28,8 @@ use crate::store::{Attached, Attempt, Mode, Renewal, StoreError};
 /// A lock store on Redis or Valkey.
 pub(crate) struct RedisStore {
     pub(super) servers: Servers,
+    /// The requests of one moment, if there is one server.
+    pub(super) batcher: Arc<Batcher>,
     /// Maximum wait for a reply. A reply that takes longer is an error.
     pub(super) limit: Duration,
     /// How long a waiter that polls counts as alive after each request.
@@ -40,7 +44,7 @@ pub(crate) struct RedisStore {
 /// The servers of the store, or the user's connection.
 pub(super) enum Servers {
     /// One master. The library reconnects to it, and receives the grants on that connection.
-    One(Endpoint),
+    One(Arc<Link>),
     /// The masters of a cluster, with connections of the same kind.
     Cluster(Arc<Cluster>),
     /// A connection of the user. The library cannot subscribe on it, so waiters find their grants by polling.
@@ -58,7 +62,7 @@ impl RedisStore {
     pub(crate) fn open(url: &str, config: &Config, redis: &RedisConfig) -> Result<Self, LockError> {
         let limit = config.command_deadline;
         let url = Url::read(url)?;
-        let one = |source| Servers::One(Endpoint::open(source, limit));
+        let one = |source| Servers::One(Link::open(source, limit));
         let servers = match url.leads_to {
             LeadsTo::Server | LeadsTo::Socket => one(Source::following(url.target(redis)?)),
             LeadsTo::Sentinels => one(url.master(redis, limit)?),
@@ -74,6 +78,7 @@ impl RedisStore {
     fn through(servers: Servers, config: &Config) -> Self {
         Self {
             servers,
+            batcher: Arc::default(),
             limit: config.command_deadline,
             polls_for: polls_for(config),
             channel: OnceCell::new(),
@@ -87,7 +92,7 @@ impl RedisStore {
             .channel
             .set(wire::channel(&self.namespace, &engine.client));
         match &self.servers {
-            Servers::One(endpoint) => endpoint.link.attach(&engine),
+            Servers::One(link) => link.attach(&engine),
             Servers::Cluster(cluster) => cluster.engine.attach(engine),
             Servers::User(connection) => connection.attach(engine.home.timers),
         }
@@ -100,13 +105,13 @@ impl RedisStore {
 
     /// Host and port of the server of a lock, if it is known.
     pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
-        self.endpoint(key).map(|endpoint| endpoint.link.address())
+        self.link(key).map(|link| link.address())
     }
 
     /// Makes the first connection, so that a wrong address, password or server shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         match &self.servers {
-            Servers::One(endpoint) => endpoint.ready().await,
+            Servers::One(link) => link.ready().await,
             Servers::Cluster(cluster) => Box::pin(cluster.ready()).await,
             Servers::User(_) => Ok(()),
         }
@@ -121,10 +126,10 @@ impl RedisStore {
     }
 
     /// The server of a lock, if it is known and the library drives its connection.
-    pub(super) fn endpoint(&self, key: &LockKey) -> Option<Reached<'_>> {
+    pub(super) fn link(&self, key: &LockKey) -> Option<Arc<Link>> {
         match &self.servers {
-            Servers::One(endpoint) => Some(Reached::Only(endpoint)),
-            Servers::Cluster(cluster) => cluster.owner(key.lock()).map(Reached::Owner),
+            Servers::One(link) => Some(Arc::clone(link)),
+            Servers::Cluster(cluster) => Some(Arc::clone(&cluster.owner(key.lock())?.link)),
             Servers::User(_) => None,
         }
     }
@@ -148,8 +153,7 @@ impl RedisStore {
 
     /// Whether the grants of a lock arrive as messages.
     pub(in crate::store) fn is_told(&self, key: &LockKey) -> bool {
-        self.endpoint(key)
-            .is_some_and(|endpoint| endpoint.link.pushes())
+        self.link(key).is_some_and(|link| link.pushes())
     }
 
     /// The channel for the grants of a lock, empty if they do not arrive as messages.
@@ -243,13 +247,11 @@ impl RedisStore {
         let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
         let limit = call.limit;
         let result = match &self.servers {
-            Servers::One(endpoint) => {
-                let answer = endpoint.run(call, limit, false).await;
+            Servers::One(link) => {
+                let answer = link.call(call, limit, false).await;
                 answer.map_err(|none| match none {
-                    CallFailure::Error(error) => endpoint.classify(error),
-                    silence @ CallFailure::Silence => {
-                        silence.into_error(limit).at(&endpoint.address())
-                    }
+                    CallFailure::Error(error) => link.classify(error),
+                    silence @ CallFailure::Silence => silence.into_error(limit).at(&link.address()),
                 })
             }
             Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,
@@ -274,23 +276,6 @@ impl RedisStore {
             );
         }
         result
-    }
-}
-
-/// The server of a lock.
-pub(super) enum Reached<'a> {
-    Only(&'a Endpoint),
-    Owner(Arc<Node>),
-}
-
-impl std::ops::Deref for Reached<'_> {
-    type Target = Endpoint;
-
-    fn deref(&self) -> &Endpoint {
-        match self {
-            Self::Only(endpoint) => endpoint,
-            Self::Owner(node) => &node.endpoint,
-        }
     }
 }
 

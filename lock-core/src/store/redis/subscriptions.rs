@@ -52,7 +52,7 @@ impl Link {
             self.engine.spawn(Arc::clone(self).tend_channels());
         }
         self.subscriptions.changed.notify_one();
-        let (limit, timers) = (self.connect_limit, self.engine.timers().clone());
+        let (limit, timers) = (self.limit, self.engine.timers().clone());
         async move {
             let Some(answer) = listening.answer else {
                 return Ok(true);
@@ -79,11 +79,11 @@ impl Link {
             let step = lock(&self.subscriptions.channels).next();
             match step {
                 ChannelStep::Work { connect: true } => {
-                    match timeout(self.connect_limit, self.connection()).await {
+                    match timeout(self.limit, self.connection()).await {
                         Ok(Ok(_)) if self.pushes() => self.send_batch().await,
                         Ok(Ok(_)) => lock(&self.subscriptions.channels).all_answered(&Ok(false)),
                         Ok(Err(error)) => self.fail_all(classify(error)),
-                        Err(_) => self.fail_all(StoreError::NotNow(no_reply(self.connect_limit))),
+                        Err(_) => self.fail_all(StoreError::NotNow(no_reply(self.limit))),
                     }
                 }
                 ChannelStep::Work { connect: false } => self.send_batch().await,
@@ -103,7 +103,7 @@ impl Link {
             return;
         };
         let batch = lock(&self.subscriptions.channels).batch(generation);
-        let limit = self.connect_limit;
+        let limit = self.limit;
         let subscribe = join_all(batch.subscribe.iter().map(async |name| {
             let answer = timeout(limit, self.change(&connection, PushKind::Subscribe, name)).await;
             let mut channels = lock(&self.subscriptions.channels);

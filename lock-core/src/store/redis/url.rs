@@ -35,7 +35,7 @@ pub(super) enum LeadsTo {
 }
 
 /// The parts of a place with several hosts: `[login@]hosts[/path]`.
-struct Hosts<'a> {
+struct HostList<'a> {
     /// Ends with its `@`.
     login: &'a str,
     /// Each with its port.
@@ -90,7 +90,7 @@ impl<'a> Url<'a> {
     }
 
     /// The place with several hosts. A host without a port gets this one.
-    fn hosts(&self, port: u16) -> Hosts<'a> {
+    fn hosts(&self, port: u16) -> HostList<'a> {
         let (hosts, path) = self.place.split_once('/').unwrap_or((self.place, ""));
         let (login, hosts) = hosts.split_at(hosts.rfind('@').map_or(0, |at| at + 1));
         let hosts = hosts.split(',').map(|host| match host.rsplit_once(':') {
@@ -98,7 +98,7 @@ impl<'a> Url<'a> {
             Some((_, port)) if !port.ends_with(']') => host.to_owned(),
             _ => format!("{host}:{port}"),
         });
-        Hosts {
+        HostList {
             login,
             hosts: hosts.collect(),
             path,
@@ -184,7 +184,7 @@ impl<'a> Url<'a> {
     }
 }
 
-impl Hosts<'_> {
+impl HostList<'_> {
     fn lacks_a_host(&self) -> bool {
         self.hosts.iter().any(|host| host.starts_with(':'))
     }

@@ -61,7 +61,7 @@ impl Cluster {
             .filter_map(|node| self.target(&node.address).ok());
         let known: Vec<_> = known.collect();
         let seeds = self.seeds.iter().filter(|seed| {
-            let is_at = |node: &Arc<Node>| node.endpoint.address() == seed.address;
+            let is_at = |node: &Arc<Node>| node.link.address() == seed.address;
             !doubted.iter().any(is_at)
         });
         let others = self.ask_at_all(seeds.chain(&known), is_first);
@@ -78,7 +78,7 @@ impl Cluster {
 
     /// The answer of a node with a connection, if it belongs to this cluster.
     async fn ask_node(&self, node: &Node) -> Option<Vec<Range>> {
-        let answer = node.endpoint.ask(ask_for_slots()).await.ok()?;
+        let answer = node.link.ask(ask_for_slots()).await.ok()?;
         let ranges = read_slots(&answer, &node.address.0).ok()?;
         let is_ours = !ranges.is_empty() && lock(&self.table).is_ours(&ranges);
         is_ours.then_some(ranges)

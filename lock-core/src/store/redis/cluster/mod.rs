@@ -28,7 +28,7 @@ use self::rounds::Refresh;
 pub(super) use self::slots::fence_of;
 use self::slots::{Address, Range};
 use self::table::Table;
-use super::endpoint::{Call, CallFailure, Purpose};
+use super::call::{Call, CallFailure, Purpose};
 use super::script::RAISE;
 use super::settings::{ClusterAddresses, RedisConfig};
 use super::target::Target;
@@ -110,7 +110,7 @@ impl Cluster {
     /// Examines each master.
     pub(super) async fn examine(&self) -> Vec<Finding> {
         let nodes = self.masters();
-        let examined = nodes.iter().map(|node| node.endpoint.examine());
+        let examined = nodes.iter().map(|node| node.link.examine());
         join_all(examined).await.into_iter().flatten().collect()
     }
 
@@ -253,7 +253,7 @@ impl Cluster {
     ) -> Result<Value, CallFailure> {
         let sent = self.engine.timers().now();
         let left = end.saturating_duration_since(sent);
-        let run = node.endpoint.run(call, left, *asks);
+        let run = node.link.call(call, left, *asks);
         let answer = if *is_behind {
             Box::pin(join(self.raise(node, call.lock()), run)).await.1?
         } else {
@@ -293,7 +293,7 @@ impl Cluster {
                 &[Arg::Number(largest)],
             );
             // A server that refuses it mints nothing either, or its clock is the floor.
-            let _ = node.endpoint.ask(raise).await;
+            let _ = node.link.ask(raise).await;
         }
     }
 
@@ -350,7 +350,7 @@ impl Cluster {
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let applied = lock(&self.table).apply(ranges, &nodes, Instant::now());
         for node in &applied.gone {
-            node.endpoint.link.retire();
+            node.link.retire();
         }
         if applied.is_news() {
             self.have_moved(&|key| applied.moved[slot_of(key.lock())]);
@@ -395,5 +395,5 @@ fn failed(node: &Node, failure: CallFailure, limit: Duration) -> StoreError {
     } else {
         failure.into_error(limit)
     };
-    error.at(&node.endpoint.link.address())
+    error.at(&node.link.address())
 }

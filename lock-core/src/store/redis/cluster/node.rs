@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::slots::Address;
-use crate::store::redis::endpoint::Endpoint;
+use crate::store::redis::link::Link;
 use crate::store::redis::source::Source;
 use crate::store::redis::target::Target;
 use crate::store::{Attached, Events, StoreError};
@@ -15,7 +15,7 @@ pub(super) const LATE: (Duration, u32) = (Duration::from_millis(100), 3);
 
 /// A master.
 pub(in crate::store::redis) struct Node {
-    pub(in crate::store::redis) endpoint: Endpoint,
+    pub(in crate::store::redis) link: Arc<Link>,
     /// As the cluster names it.
     pub(super) address: Address,
     /// Keeps the receiver of its messages.
@@ -33,7 +33,7 @@ impl Node {
         events: Arc<dyn Events>,
     ) -> Self {
         Self {
-            endpoint: Endpoint::open(Source::of_cluster(target, tag), limit),
+            link: Link::open(Source::of_cluster(target, tag), limit),
             address,
             events,
             confirmed: AtomicU64::new(0),
@@ -42,23 +42,23 @@ impl Node {
 
     /// Waits for the connection.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
-        self.endpoint.ready().await
+        self.link.ready().await
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.endpoint.generation().is_some()
+        self.link.generation().is_some()
     }
 
     /// Duration of a round trip, if there is a connection.
     pub(super) fn round_trip(&self) -> Option<Duration> {
-        let live = self.endpoint.link.current()?;
+        let live = self.link.current()?;
         Some(live.socket.silence.round_trip())
     }
 
     /// Whether another node may have taken its place while it did not answer: after an answer that took this long, or on a connection
     /// that was made slowly. A master that was stopped and replaced answers what lies in its sockets before it learns of that.
     pub(super) fn may_be_replaced(&self, took: Duration, late: impl FnOnce() -> Duration) -> bool {
-        let Some((generation, made_in)) = self.endpoint.link.made_in() else {
+        let Some((generation, made_in)) = self.link.made_in() else {
             return true;
         };
         // Almost never longer than this: the rest is looked at only then.
@@ -72,13 +72,13 @@ impl Node {
 
     /// Another node says that this one is a master.
     pub(super) fn is_confirmed(&self) {
-        if let Some(generation) = self.endpoint.generation() {
+        if let Some(generation) = self.link.generation() {
             self.confirmed.fetch_max(generation + 1, Ordering::Relaxed);
         }
     }
 
     pub(super) fn attach(&self, mut engine: Attached) {
         engine.sink = Arc::downgrade(&self.events);
-        self.endpoint.link.attach(&engine);
+        self.link.attach(&engine);
     }
 }

@@ -122,7 +122,7 @@ impl Cluster {
         lock(&self.refresh.state).idle = true;
         let in_use = self.is_in_use();
         let late = self.late();
-        let is_in_doubt = |node: &Arc<Node>| node.endpoint.link.is_in_doubt(late);
+        let is_in_doubt = |node: &Arc<Node>| node.link.is_in_doubt(late);
         let in_doubt = in_use && self.masters().iter().any(is_in_doubt);
         let now = Instant::now();
         let mut state = lock(&self.refresh.state);

@@ -27,7 +27,7 @@ impl Cluster {
         let mut keys = Vec::new();
         // There may have been more masters a moment ago.
         if let Some(node) = masters.get(next.node) {
-            let answer = node.endpoint.ask(page(next.on_node)).await?;
+            let answer = node.link.ask(page(next.on_node)).await?;
             (keys, next.on_node) = scanned(answer)?;
             next.node += usize::from(next.on_node == 0);
         }

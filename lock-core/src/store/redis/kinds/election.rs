@@ -13,7 +13,7 @@ use crate::base::election::{LEADER, LeaderSnapshot};
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
 use crate::base::token::Token;
-use crate::store::redis::endpoint::Purpose;
+use crate::store::redis::call::Purpose;
 use crate::store::redis::error::garbled;
 use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
 use crate::store::redis::script::{Script, script};

@@ -11,7 +11,7 @@ use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
-use crate::store::redis::endpoint::{Brief, Endpoint, Purpose};
+use crate::store::redis::call::{Brief, Purpose};
 use crate::store::redis::error::with_patterns;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
@@ -146,7 +146,8 @@ pub(crate) async fn release(
     _owner: Option<&str>,
     is_alone: bool,
 ) -> Parsed<Released> {
-    if let Servers::One(Endpoint { link, batcher, .. }) = &store.servers
+    let batcher = &store.batcher;
+    if let Servers::One(link) = &store.servers
         && batcher.is_unsettled(token)
     {
         // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
@@ -245,13 +246,13 @@ fn batched<'a>(
     token: &'a Token,
     ttl: Duration,
 ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
-    let Servers::One(Endpoint { link, batcher, .. }) = &store.servers else {
+    let Servers::One(link) = &store.servers else {
         return None;
     };
     if !link.is_busy() {
         return None;
     }
-    let ask = batcher.ask(link, store.limit, want, key, token, ttl);
+    let ask = store.batcher.ask(link, store.limit, want, key, token, ttl);
     Some(Box::pin(async move {
         let keys = [key.lock().into(), queue(key)];
         let answer = ask.await;

@@ -9,7 +9,7 @@ use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::{Kind, Reweigh};
 use crate::base::refusal::Refusal;
 use crate::base::token::{Bearer, Token};
-use crate::store::redis::endpoint::Purpose;
+use crate::store::redis::call::Purpose;
 use crate::store::redis::error::garbled;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
-use crate::store::redis::endpoint::Purpose;
+use crate::store::redis::call::Purpose;
 use crate::store::redis::error::garbled;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, millis, number, text, word};

@@ -1,13 +1,11 @@
-//! One master: its connection, its batches, and how a script runs on it.
+//! Calls of a server: how a script runs there, and how long its answer may take.
 
-use std::borrow::Borrow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
-use super::batch::Batcher;
 use super::error::{classify, is_made_up, no_reply, outside_a_cluster};
 use super::link::Link;
 use super::script::{Script, is_lost};
@@ -17,15 +15,8 @@ use super::url::Url;
 use super::wire::{Arg, Name};
 use crate::base::error::LockError;
 use crate::base::slot::slot_of;
-use crate::base::time::{Clock, Moment, SystemClock};
-use crate::store::{Attached, StoreError};
-
-/// A master of Redis or Valkey.
-pub(in crate::store) struct Endpoint {
-    pub(super) link: Arc<Link>,
-    pub(super) batcher: Arc<Batcher>,
-    limit: Duration,
-}
+use crate::base::time::{Clock, SystemClock};
+use crate::store::StoreError;
 
 /// A script call, and how long its answer may take.
 #[derive(Clone, Copy)]
@@ -114,80 +105,21 @@ impl CallFailure {
     }
 }
 
-impl Endpoint {
-    /// Sends nothing before [`ready`](Self::ready).
-    pub(super) fn open(source: Source, limit: Duration) -> Self {
-        Self {
-            link: Link::open(source, limit),
-            batcher: Arc::default(),
-            limit,
-        }
-    }
-
+impl Link {
     /// A node of a quorum: the server behind a URL, which stays the same.
     pub(in crate::store) fn at(
         url: &Url<'_>,
         config: &RedisConfig,
         limit: Duration,
-    ) -> Result<Self, LockError> {
+    ) -> Result<Arc<Self>, LockError> {
         let source = Source::of_quorum(url.target(config)?);
         Ok(Self::open(source, limit))
     }
 
-    /// Host and port, without the password.
-    pub(in crate::store) fn address(&self) -> Arc<str> {
-        self.link.address()
-    }
-
-    pub(in crate::store) fn attach(&self, engine: &Attached) {
-        self.link.attach(engine);
-    }
-
-    /// Whether the server sends messages.
-    pub(in crate::store) fn pushes(&self) -> bool {
-        self.link.pushes()
-    }
-
-    /// The generation of the connection in use, if any. It only grows.
-    pub(in crate::store) fn generation(&self) -> Option<u64> {
-        self.link.generation()
-    }
-
-    /// The time before the connection of this generation was made, if it is still in use.
-    pub(in crate::store) fn dialled(&self, generation: u64) -> Option<Moment> {
-        let live = self.link.current();
-        let live = live.filter(|live| live.generation == generation);
-        live.map(|live| live.dialled)
-    }
-
-    /// Sends a command without a time limit. If there is a connection, the first poll of the future puts the command on its way,
-    /// behind all earlier ones.
-    pub(in crate::store) fn request<C: Borrow<Cmd> + Send + Sync>(
-        &self,
-        command: C,
-    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
-        self.link.request(command)
-    }
-
-    /// As [`request`](Self::request), on a connection of its own.
-    pub(in crate::store) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        self.link.request_anew(command).await
-    }
-
-    /// Handles a request without an answer within the command deadline.
-    pub(in crate::store) fn went_silent(&self) {
-        self.link.went_silent(self.limit);
-    }
-
-    /// Stops using the connection of this generation.
-    pub(in crate::store) fn discard(&self, generation: u64) {
-        self.link.discard(generation);
-    }
-
     /// Makes the connection if there is none.
-    pub(in crate::store) async fn ready(&self) -> Result<(), StoreError> {
-        let timers = self.link.engine.timers();
-        match timers.timeout(self.limit, self.link.connection()).await {
+    pub(in crate::store) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
+        let timers = self.engine.timers();
+        match timers.timeout(self.limit, self.connection()).await {
             Ok(connected) => connected.map(drop).map_err(|error| self.classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit)).at(&self.address())),
         }
@@ -195,13 +127,13 @@ impl Endpoint {
 
     /// Runs a script by its hash, by its text if the server has lost it, and in full if its brief form was not enough. Waits for
     /// `left`, a part of the call's limit, for each of these. With `asks`, each follows an `ASKING`.
-    pub(super) async fn run(
-        &self,
+    pub(super) async fn call(
+        self: &Arc<Self>,
         call: Call<'_>,
         left: Duration,
         asks: bool,
     ) -> Result<Value, CallFailure> {
-        let timers = self.link.engine.timers();
+        let timers = self.engine.timers();
         // Pinned here: it is large, and would be copied three times.
         let by_hash = pin!(self.ask_by_hash(call, asks));
         let mut answer = timers.timeout(left, by_hash).await;
@@ -210,12 +142,12 @@ impl Endpoint {
             && is_lost(error)
         {
             let by_text = call.script.by_text(call.keys, call.args);
-            let by_text = Box::pin(self.link.request_after(by_text, asks));
+            let by_text = Box::pin(self.request_after(by_text, asks));
             answer = timers.timeout(left, by_text).await;
         }
         if call.brief.is_some() && matches!(answer, Ok(Ok(NOT_ENOUGH))) {
             let brief = None;
-            return Box::pin(self.run(Call { brief, ..call }, left, asks)).await;
+            return Box::pin(self.call(Call { brief, ..call }, left, asks)).await;
         }
         if let Ok(answer) = answer {
             return answer.map_err(CallFailure::Error);
@@ -223,19 +155,19 @@ impl Endpoint {
         // A call with a short rest of its limit tells nothing about the connection.
         if left >= call.limit / 2 {
             if call.purpose == Purpose::Renewal {
-                self.link.renewal_went_silent(call.limit);
+                self.renewal_went_silent(call.limit);
             } else {
-                self.link.went_silent(call.limit);
+                self.went_silent(call.limit);
             }
         }
         Err(CallFailure::Silence)
     }
 
     /// Sends a call by its hash, in its brief form if that is enough for the usual case.
-    async fn ask_by_hash(&self, call: Call<'_>, asks: bool) -> RedisResult<Value> {
-        let live = self.link.live().await?;
+    async fn ask_by_hash(self: &Arc<Self>, call: Call<'_>, asks: bool) -> RedisResult<Value> {
+        let live = self.live().await?;
         let floor = call.counts_on().then(|| {
-            let in_cluster = self.link.source.in_cluster.is_some();
+            let in_cluster = self.source.in_cluster.is_some();
             let slot = if in_cluster { slot_of(call.lock()) } else { 0 };
             (slot as u16, SystemClock.now())
         });
@@ -244,7 +176,7 @@ impl Endpoint {
         let brief = call.brief.filter(|_| holds && !asks);
         let (keys, args) = call.form(brief);
         let command = call.script.by_hash(keys, args);
-        let answer = self.link.request_on(live, command, asks).await;
+        let answer = self.request_on(live, command, asks).await;
         if let (Some((slot, now)), None, Ok(Value::Int(_))) = (floor, brief, &answer) {
             floors.laid(slot, now);
         }
@@ -252,7 +184,7 @@ impl Endpoint {
     }
 
     pub(super) fn classify(&self, error: RedisError) -> StoreError {
-        let error = match self.link.source.in_cluster {
+        let error = match self.source.in_cluster {
             Some(_) => classify(error),
             None => outside_a_cluster(error),
         };
@@ -260,10 +192,10 @@ impl Endpoint {
     }
 
     /// Sends one command.
-    pub(in crate::store) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
-        let timers = self.link.engine.timers();
+    pub(in crate::store) async fn ask(self: &Arc<Self>, command: Cmd) -> Result<Value, StoreError> {
+        let timers = self.engine.timers();
         let answer: Result<RedisResult<Value>, _> =
-            timers.timeout(self.limit, self.link.request(command)).await;
+            timers.timeout(self.limit, self.request(command)).await;
         let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)));
         let answer = answer.and_then(|answer| answer.map_err(classify));
         answer.map_err(|error| error.at(&self.address()))
