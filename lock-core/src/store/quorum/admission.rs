@@ -26,7 +26,7 @@ pub(super) type Admitted = (u64, Arc<str>);
 impl Member {
     /// The vetted run, if the connection in use is the vetted one.
     pub(super) fn vetted_run(&self) -> Option<(u64, Run)> {
-        let generation = self.master.generation()?;
+        let generation = self.master.link.generation()?;
         let state = lock(&self.admission.state);
         let vetted = state.vetted.as_ref();
         let vetted = vetted.filter(|vetted| vetted.generation == generation)?;
@@ -49,7 +49,7 @@ impl Member {
         fresh_for: Duration,
         watch: impl FnOnce(),
     ) -> Result<Option<Admitted>, StoreError> {
-        let generation = self.master.generation();
+        let generation = self.master.link.generation();
         let (mut state, now) = (lock(&self.admission.state), SystemClock.now());
         if state.looks.is_used(now) {
             watch();
@@ -136,7 +136,7 @@ impl Members {
             let statement = self.statement(node, how, &run);
             let answer = node.master.vet(statement).await?;
             // If the connection was replaced meanwhile, the answers may be those of different servers.
-            if node.master.generation() != Some(generation) {
+            if node.master.link.generation() != Some(generation) {
                 return Err(reconnected());
             }
             match answer {
@@ -184,7 +184,11 @@ impl Members {
         generation: u64,
     ) -> Result<(Run, Moment), StoreError> {
         let now = SystemClock.now();
-        let dialled = node.master.dialled(generation).ok_or_else(reconnected)?;
+        let dialled = node
+            .master
+            .link
+            .dialled(generation)
+            .ok_or_else(reconnected)?;
         // An old connection hides that the address leads elsewhere.
         let is_old = dialled.until(now) >= self.wait / 4;
         let look = OptionFuture::from(is_old.then(|| node.master.run_at_address()));
@@ -194,7 +198,7 @@ impl Members {
         self.is_alone(node, generation, &run)?;
         match looked.transpose()? {
             Some(other) if !run.is(&other) => {
-                node.master.leave(generation);
+                node.master.link.discard(generation);
                 Err(reconnected())
             }
             Some(_) => Ok((run, now)),
@@ -242,7 +246,7 @@ impl Members {
     fn is_alone(&self, node: &Member, generation: u64, run: &Run) -> Result<(), StoreError> {
         lock(&node.admission.state).run_id = Some((generation, run.id.clone()));
         let has_it = |other: &Member| {
-            let generation = other.master.generation();
+            let generation = other.master.link.generation();
             let state = lock(&other.admission.state);
             let known = state.run_id.as_ref();
             known.is_some_and(|(on, id)| Some(*on) == generation && *id == run.id)

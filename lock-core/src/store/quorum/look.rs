@@ -39,7 +39,7 @@ impl Members {
             address = &*node.address,
             "the address of a node of the quorum leads to another server"
         );
-        node.master.leave(generation);
+        node.master.link.discard(generation);
         self.vetted(node).await
     }
 }

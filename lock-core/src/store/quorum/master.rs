@@ -14,18 +14,16 @@ use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
 use super::vetting::{Run, Statement, Vetted, counter_of, note};
 use crate::base::error::Cause;
 use crate::base::error::LockError;
-use crate::base::finding::Finding;
-use crate::base::time::Moment;
+use crate::store::StoreError;
 use crate::store::redis::{
     Arg, Link, RedisConfig, Script, Url, classify, scanned, script, unless_lost,
 };
-use crate::store::{Attached, StoreError};
 
 static VET: Lazy<Script> = script!("quorum vet", "quorum/vet.lua");
 
 /// The connection to one master of a quorum.
 pub(super) struct Master {
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     namespace: Arc<str>,
 }
 
@@ -42,29 +40,11 @@ impl Master {
         })
     }
 
-    /// Host and port, without the password.
-    pub(super) fn address(&self) -> Arc<str> {
-        self.link.address()
-    }
-
-    pub(super) fn attach(&self, engine: &Attached) {
-        self.link.attach(engine);
-    }
-
-    pub(super) fn pushes(&self) -> bool {
-        self.link.pushes()
-    }
-
     /// Makes the connection if there is none.
     pub(super) async fn ready(&self) -> Result<u64, StoreError> {
         self.link.ready().await?;
         let broke = || StoreError::NotNow(Cause::of(Arc::new(ConnectionBroke)));
-        self.generation().ok_or_else(broke)
-    }
-
-    /// The generation of the connection in use, if any. It only grows.
-    pub(super) fn generation(&self) -> Option<u64> {
-        self.link.generation()
+        self.link.generation().ok_or_else(broke)
     }
 
     /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
@@ -115,15 +95,6 @@ impl Master {
         scanned(self.link.ask(page).await?)
     }
 
-    /// How far its clock is ahead of ours, ms.
-    pub(super) async fn clock_ahead(&self) -> Result<i64, StoreError> {
-        self.link.clock_ahead().await
-    }
-
-    pub(super) async fn examine(&self) -> Vec<Finding> {
-        self.link.examine().await
-    }
-
     /// The current run of the server.
     pub(super) async fn run(&self) -> Result<Run, StoreError> {
         Run::read(self.link.request(Run::info()).await.map_err(classify)?)
@@ -134,16 +105,6 @@ impl Master {
     pub(super) async fn run_at_address(&self) -> Result<Run, StoreError> {
         let info = self.link.request_anew(&Run::info()).await;
         Run::read(info.map_err(classify)?)
-    }
-
-    /// The address leads to another server: the next request makes a new connection.
-    pub(super) fn leave(&self, generation: u64) {
-        self.link.discard(generation);
-    }
-
-    /// The time before the connection of this generation was made, if it is still in use.
-    pub(super) fn dialled(&self, generation: u64) -> Option<Moment> {
-        self.link.dialled(generation)
     }
 
     /// The key of its counter of fencing tokens, in this boot.

@@ -68,7 +68,7 @@ impl Members {
             Arc::new(Member {
                 index,
                 label,
-                address: node.address(),
+                address: node.link.address(),
                 master: node,
                 rtt: RttEstimator::default(),
                 presence: Presence::default(),

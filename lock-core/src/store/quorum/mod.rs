@@ -78,7 +78,7 @@ impl QuorumStore {
             let mut url = Url::read(url)?;
             let label = urls::label_in(&mut url)?;
             let master = Master::open(&url, servers, limit)?;
-            let label = label.map_or_else(|| master.address().to_string(), str::to_owned);
+            let label = label.map_or_else(|| master.link.address().to_string(), str::to_owned);
             Ok((label, master))
         });
         let nodes: Vec<(String, Master)> = nodes.collect::<Result<_, LockError>>()?;
@@ -96,14 +96,18 @@ impl QuorumStore {
             ..engine.clone()
         };
         for node in &self.members.all {
-            node.master.attach(&to_hints);
+            node.master.link.attach(&to_hints);
         }
         self.members.engine.attach(engine.clone());
     }
 
     /// Whether a majority pushes its messages.
     pub(super) fn is_pushed_to(&self) -> bool {
-        let pushing = self.members.all.iter().filter(|node| node.master.pushes());
+        let pushing = self
+            .members
+            .all
+            .iter()
+            .filter(|node| node.master.link.pushes());
         pushing.count() >= self.members.majority
     }
 

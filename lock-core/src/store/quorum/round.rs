@@ -194,7 +194,7 @@ impl Question {
         let asked = members.timers().now();
         let value = node.send_while(&self.ballot, Some(&counter), self.sent, || true);
         let value = value.await?;
-        if node.master.generation() != Some(before) {
+        if node.master.link.generation() != Some(before) {
             return Err(reconnected());
         }
         // The node read its clock about halfway.
@@ -219,7 +219,7 @@ impl Member {
         sent: Instant,
         token: &Token,
     ) -> Result<Value, StoreError> {
-        if self.master.generation().is_none() {
+        if self.master.link.generation().is_none() {
             Box::pin(self.master.ready()).await?;
         }
         // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
@@ -229,9 +229,9 @@ impl Member {
         // The first poll sends the request: the votes of a later attempt arrive after it.
         let first = poll_fn(|cx| {
             let ask = || {
-                let before = self.master.generation();
+                let before = self.master.link.generation();
                 let first = release.as_mut().poll(cx);
-                let after = self.master.generation();
+                let after = self.master.link.generation();
                 (before.filter(|_| before == after).unwrap_or(NONE), first)
             };
             Poll::Ready(members.tokens.send_undo(token, self.index, ask))

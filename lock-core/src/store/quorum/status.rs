@@ -49,7 +49,7 @@ impl QuorumStore {
             Vetted::Note { left, is_new, .. } => NodeVote::Waits { left, is_new },
             other @ Vetted::Other { .. } => return Err(self.members.is_other(node, other)),
         };
-        Ok((vote, node.master.clock_ahead().await?))
+        Ok((vote, node.master.link.clock_ahead().await?))
     }
 
     /// Examines each node.
@@ -57,7 +57,7 @@ impl QuorumStore {
         let nodes = self.members.all.iter().map(async |node| {
             let limit = self.members.limit;
             let timers = self.members.timers();
-            let examined = timers.timeout(limit * 3, node.master.examine()).await;
+            let examined = timers.timeout(limit * 3, node.master.link.examine()).await;
             let mut found =
                 examined.unwrap_or_else(|_| vec![unreachable(&node.address, late(limit))]);
             found.extend(of_vote(&self.status_of(node).await));

@@ -157,7 +157,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("scripts", 2_142, ""),
     ("store", 881, ""),
     ("store/memory", 1_460, ""),
-    ("store/quorum", 5_516, ""),
+    ("store/quorum", 5_485, ""),
     ("store/redis", 7_687, ""),
     ("store/redis/cluster", 1_684, ""),
     ("store/redis/kinds", 1_163, ""),
