@@ -10,8 +10,8 @@ mod redis;
 pub(crate) use self::any::AnyStore;
 pub(crate) use self::calls::{
     Announcer, Answer, Attached, Attempt, Concerned, Cursor, EngineRef, EventSink, Events, Grant,
-    GuardedCall, Misconfiguration, Mode, OrRefused, Passed, QueuePlace, Released, Renewal,
-    Reweighed, Scanned, StoreError, Subscription, Together, every, to_each,
+    GuardedCall, Misconfiguration, Mode, OrRefused, Part, Passed, QueuePlace, Released, Renewal,
+    Reweighed, Scanned, StoreError, Subscription, Together, to_each,
 };
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::quorum::{QuorumConfig, QuorumStore, node_urls};

@@ -16,12 +16,35 @@ pub(crate) struct Attached {
     pub(crate) client: ClientId,
     pub(crate) sink: EventSink,
     pub(crate) home: Home,
+    /// `None` for the whole store.
+    part: Option<Arc<dyn Part>>,
+}
+
+/// A part of a store, which has only some of its locks.
+pub(crate) trait Part: Send + Sync {
+    fn serves(&self, lock: &str) -> bool;
+    /// Messages about its locks may have been lost.
+    fn interrupted(&self);
 }
 
 impl Attached {
     pub(crate) fn new(client: &ClientId, sink: EventSink, home: Home) -> Self {
         let client = client.clone();
-        Self { client, sink, home }
+        let part = None;
+        Self {
+            client,
+            sink,
+            home,
+            part,
+        }
+    }
+
+    pub(crate) fn for_part(&self, part: Arc<dyn Part>) -> Self {
+        let part = Some(part);
+        Self {
+            part,
+            ..self.clone()
+        }
     }
 }
 
@@ -40,6 +63,32 @@ impl EngineRef {
 
     pub(crate) fn events(&self) -> Option<Arc<dyn Events>> {
         self.0.get()?.sink.upgrade()
+    }
+
+    fn part(&self) -> Option<&dyn Part> {
+        self.0.get()?.part.as_deref()
+    }
+
+    /// Whether this part of the store has the lock, as far as is known.
+    pub(crate) fn serves(&self, lock: &str) -> bool {
+        self.part().is_none_or(|part| part.serves(lock))
+    }
+
+    /// Messages about the locks of this part may have been lost.
+    pub(crate) fn interrupted(&self) {
+        if let Some(events) = self.events() {
+            events.interrupted(&|key| self.serves(key.lock()));
+        }
+        if let Some(part) = self.part() {
+            part.interrupted();
+        }
+    }
+
+    /// The connection of this part was made anew.
+    pub(crate) fn reconnected(&self) {
+        if let Some(events) = self.events() {
+            events.reconnected(&|key| self.serves(key.lock()));
+        }
     }
 
     pub(crate) fn timers(&self) -> &Timers {

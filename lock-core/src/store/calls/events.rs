@@ -58,10 +58,5 @@ pub(crate) trait Events: Send + Sync {
 /// Whether an event concerns a lock: a server may have only some of them.
 pub(crate) type Concerned<'a> = &'a dyn Fn(&LockKey) -> bool;
 
-/// An event that concerns every lock.
-pub(crate) fn every(_: &LockKey) -> bool {
-    true
-}
-
 /// The receiver of a store's events. Weak, because the engine owns the store.
 pub(crate) type EventSink = Weak<dyn Events>;

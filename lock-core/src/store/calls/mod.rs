@@ -12,8 +12,8 @@ pub(crate) use self::answer::{
     Answer, OrRefused, Passed, QueuePlace, Released, Reweighed, Scanned, Together, to_each,
 };
 pub(crate) use self::attempt::{Attempt, Cursor, GuardedCall, Mode, Renewal};
-pub(crate) use self::engine_ref::{Attached, EngineRef};
+pub(crate) use self::engine_ref::{Attached, EngineRef, Part};
 pub(crate) use self::error::StoreError;
-pub(crate) use self::events::{Concerned, EventSink, Events, Grant, every};
+pub(crate) use self::events::{Concerned, EventSink, Events, Grant};
 pub(crate) use self::misconfiguration::Misconfiguration;
 pub(crate) use self::subscription::{Announcer, Subscription};

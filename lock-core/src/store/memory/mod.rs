@@ -25,11 +25,11 @@ use crate::base::time::Clock;
 use crate::base::token::{ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
-static SERVERS: Lazy<Mutex<HashMap<String, Weak<Server>>>> = Lazy::new(Mutex::default);
+static SERVERS: Lazy<Mutex<HashMap<String, Weak<InMemory>>>> = Lazy::new(Mutex::default);
 
-/// A manager's view of a [`Server`].
+/// A manager's view of a [`InMemory`].
 pub(crate) struct MemoryStore {
-    server: Arc<Server>,
+    server: Arc<InMemory>,
     client: OnceCell<ClientId>,
 }
 
@@ -43,14 +43,14 @@ impl MemoryStore {
     /// Opens a separate store for the empty name, and a shared one for any other name.
     pub(crate) fn open(name: &str, clock: Arc<dyn Clock>) -> Self {
         let server = if name.is_empty() {
-            Server::new(clock)
+            InMemory::new(clock)
         } else {
             let mut servers = lock(&SERVERS);
             servers.retain(|_, server| server.strong_count() > 0);
             if let Some(server) = servers.get(name).and_then(Weak::upgrade) {
                 server
             } else {
-                let server = Server::new(clock);
+                let server = InMemory::new(clock);
                 servers.insert(name.to_owned(), Arc::downgrade(&server));
                 server
             }
@@ -80,12 +80,13 @@ impl Drop for MemoryStore {
     }
 }
 
-struct Server {
+/// The locks of all managers of one name.
+struct InMemory {
     clock: Arc<dyn Clock>,
     locks: Mutex<Locks>,
 }
 
-impl Server {
+impl InMemory {
     fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -227,7 +228,7 @@ impl MemoryStore {
 
 /// A client of the server that is subscribed.
 struct Subscriber {
-    server: Arc<Server>,
+    server: Arc<InMemory>,
     client: Box<str>,
 }
 

@@ -98,7 +98,7 @@ impl QuorumStore {
         let kept = members.kept(attempt.ttl);
         // As for a renewal: a lock whose renewals would all be late is not granted.
         let most = (attempt.ttl / 3).max(Duration::from_millis(1));
-        let generation = |node: usize| members.all[node].master.link.generation();
+        let generation = |node: usize| members.all[node].server.generation();
         let claim = members
             .tokens
             .begin(attempt.token, members.all.len(), generation);

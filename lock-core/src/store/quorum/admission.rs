@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join3};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::admission_state::{Connection, Note};
+use super::admission_state::{Note, VettedOn};
 use super::causes::{in_wait, late, no_note, reconnected, twice};
 use super::members::{Member, Members};
 use super::vetting::{Run, Statement, Vetted, Vetting};
@@ -26,7 +26,7 @@ pub(super) type Admitted = (u64, Arc<str>);
 impl Member {
     /// The vetted run, if the connection in use is the vetted one.
     pub(super) fn vetted_run(&self) -> Option<(u64, Run)> {
-        let generation = self.master.link.generation()?;
+        let generation = self.server.generation()?;
         let state = lock(&self.admission.state);
         let vetted = state.vetted.as_ref();
         let vetted = vetted.filter(|vetted| vetted.generation == generation)?;
@@ -49,7 +49,7 @@ impl Member {
         fresh_for: Duration,
         watch: impl FnOnce(),
     ) -> Result<Option<Admitted>, StoreError> {
-        let generation = self.master.link.generation();
+        let generation = self.server.generation();
         let (mut state, now) = (lock(&self.admission.state), SystemClock.now());
         if state.looks.is_used(now) {
             watch();
@@ -108,7 +108,7 @@ impl Members {
                 let limit = members.vetting_limit();
                 let vetted = timeout(limit, members.vet(&node)).await;
                 let outcome = vetted.unwrap_or_else(|_| {
-                    node.master.went_silent();
+                    node.went_silent();
                     Err(late(limit))
                 });
                 if outcome.is_err() {
@@ -129,14 +129,14 @@ impl Members {
 
     /// Finds out whether the server behind a connection may have forgotten anything.
     async fn vet(&self, node: &Arc<Member>) -> Result<(), StoreError> {
-        let generation = node.master.ready().await?;
+        let generation = node.ready().await?;
         let (run, seen) = self.identified(node, generation).await?;
         let (mut how, end) = (Vetting::Look, Instant::now() + self.limit / 2);
         loop {
             let statement = self.statement(node, how, &run);
-            let answer = node.master.vet(statement).await?;
+            let answer = node.vet(statement).await?;
             // If the connection was replaced meanwhile, the answers may be those of different servers.
-            if node.master.link.generation() != Some(generation) {
+            if node.server.generation() != Some(generation) {
                 return Err(reconnected());
             }
             match answer {
@@ -154,10 +154,10 @@ impl Members {
                     let is_news = state.waits(&boot, left, now);
                     state.note = if is_new { Note::New(now) } else { Note::Read };
                     state.looks.seen(seen, self.wait);
-                    state.vetted = Some(Connection {
+                    state.vetted = Some(VettedOn {
                         generation,
                         run,
-                        counter: node.master.counter_of(&boot).into(),
+                        counter: node.counter_of(&boot).into(),
                         votes: left.is_zero(),
                     });
                     drop(state);
@@ -184,21 +184,17 @@ impl Members {
         generation: u64,
     ) -> Result<(Run, Moment), StoreError> {
         let now = SystemClock.now();
-        let dialled = node
-            .master
-            .link
-            .dialled(generation)
-            .ok_or_else(reconnected)?;
+        let dialled = node.server.dialled(generation).ok_or_else(reconnected)?;
         // An old connection hides that the address leads elsewhere.
         let is_old = dialled.until(now) >= self.wait / 4;
-        let look = OptionFuture::from(is_old.then(|| node.master.run_at_address()));
-        let (loaded, run, looked) = join3(node.master.load(), node.master.run(), look).await;
+        let look = OptionFuture::from(is_old.then(|| node.run_at_address()));
+        let (loaded, run, looked) = join3(node.load(), node.run(), look).await;
         loaded?;
         let run = run?;
         self.is_alone(node, generation, &run)?;
         match looked.transpose()? {
             Some(other) if !run.is(&other) => {
-                node.master.link.discard(generation);
+                node.server.discard(generation);
                 Err(reconnected())
             }
             Some(_) => Ok((run, now)),
@@ -215,12 +211,12 @@ impl Members {
             }
         }
         let sent = Instant::now();
-        match timeout(self.limit, node.master.run()).await {
+        match timeout(self.limit, node.run()).await {
             // Its next vote says that it votes again.
             Ok(Ok(_)) => node.rtt.answered(sent.elapsed()),
             Ok(failed) => self.was_asked(node, &failed),
             Err(_) => {
-                node.master.went_silent();
+                node.went_silent();
                 self.was_asked(node, &Err::<(), _>(late(self.limit)));
             }
         }
@@ -246,7 +242,7 @@ impl Members {
     fn is_alone(&self, node: &Member, generation: u64, run: &Run) -> Result<(), StoreError> {
         lock(&node.admission.state).run_id = Some((generation, run.id.clone()));
         let has_it = |other: &Member| {
-            let generation = other.master.link.generation();
+            let generation = other.server.generation();
             let state = lock(&other.admission.state);
             let known = state.run_id.as_ref();
             known.is_some_and(|(on, id)| Some(*on) == generation && *id == run.id)

@@ -25,7 +25,7 @@ pub(super) struct Admission {
 
 #[derive(Default)]
 pub(super) struct AdmissionState {
-    pub(super) vetted: Option<Connection>,
+    pub(super) vetted: Option<VettedOn>,
     /// The run of the server, and the connection on which it said so.
     pub(super) run_id: Option<(u64, String)>,
     /// The error of the last vetting, if it failed.
@@ -38,7 +38,7 @@ pub(super) struct AdmissionState {
 
 /// A connection on which the server was vetted.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct VettedOn {
     pub(super) generation: u64,
     pub(super) run: Run,
     /// The key of the node's counter.

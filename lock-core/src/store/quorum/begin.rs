@@ -93,8 +93,8 @@ impl QuorumStore {
         let nodes = &self.members.all;
         let runs = nodes.iter().map(|node| {
             self.on(node, async {
-                node.master.ready().await?;
-                node.master.run().await
+                node.ready().await?;
+                node.run().await
             })
         });
         let runs = try_join_all(runs).await?;
@@ -114,7 +114,7 @@ impl QuorumStore {
 
     async fn found(&self, node: &Member, run: &Run, how: Vetting<'_>) -> Result<Found, StoreError> {
         let members = &self.members;
-        let vetted = node.master.vet(members.statement(node, how, run));
+        let vetted = node.vet(members.statement(node, how, run));
         let vetted = self.on(node, vetted).await?;
         Ok(match vetted {
             Vetted::Blank => Found::Blank,

@@ -89,7 +89,7 @@ impl GivenUp {
         let (ballot, now) = (Arc::clone(&self.ballot), Instant::now());
         let sent_on = self.sent_on.on(*index);
         let mut leftover = Leftover::new(ballot, self.token, now + self.ttl, sent_on);
-        if !leftover.note_answer(answer, node.master.link.generation(), now) {
+        if !leftover.note_answer(answer, node.server.generation(), now) {
             self.members.remember(node, leftover);
         }
     }
@@ -125,7 +125,7 @@ impl Members {
 
     /// Sends what is due.
     async fn clean_up(self: &Arc<Self>, node: &Arc<Member>) -> Pass {
-        let connected = timeout(self.limit, node.master.ready()).await;
+        let connected = timeout(self.limit, node.ready()).await;
         let connection = connected.ok().and_then(Result::ok);
         let asked = Instant::now();
         let Some(due) = lock(&node.leftovers).due(connection, asked) else {
@@ -136,7 +136,7 @@ impl Members {
             (token.number(), timeout(self.limit, undo).await)
         });
         let answers = join_all(answers).await;
-        let now_on = node.master.link.generation();
+        let now_on = node.server.generation();
         let mut left = lock(&node.leftovers);
         let mut pass = Pass::Nothing;
         for (number, answer) in answers {

@@ -99,7 +99,7 @@ impl QuorumStore {
             failures[node] = None;
             match answer.and_then(|value| extended(value, renewals.len())) {
                 Ok(flags) => {
-                    let on = members.all[node].master.link.generation().unwrap_or(NONE);
+                    let on = members.all[node].server.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
                         // A vote that a late undo may remove does not count.
                         let counts = || members.tokens.renewed_on(renewals[n].token, node, on);

@@ -78,7 +78,7 @@ impl QuorumStore {
         let nodes = &self.members.all;
         let (node, on_node, mut missed) = (cursor.node, cursor.on_node, cursor.missed);
         let page = exclusive::page(prefix, on_node);
-        let (names, on_node) = match nodes[node].master.scan(page).await {
+        let (names, on_node) = match nodes[node].scan(page).await {
             Ok(page) => page,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error),
             Err(error) => {

@@ -27,7 +27,7 @@ impl Members {
             return Ok(());
         };
         let began = SystemClock.now();
-        let looked = timeout(self.limit, node.master.run_at_address()).await;
+        let looked = timeout(self.limit, node.run_at_address()).await;
         let run = looked.unwrap_or_else(|_| Err(late(self.limit)))?;
         if known.is(&run) {
             let mut state = lock(&node.admission.state);
@@ -39,7 +39,7 @@ impl Members {
             address = &*node.address,
             "the address of a node of the quorum leads to another server"
         );
-        node.master.link.discard(generation);
+        node.server.discard(generation);
         self.vetted(node).await
     }
 }

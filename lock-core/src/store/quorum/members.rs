@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use super::admission_state::Admission;
 use super::causes::Failure;
 use super::leftovers::{Leftovers, UnderWay};
-use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::presence::Presence;
 use super::rtt::RttEstimator;
@@ -18,6 +17,7 @@ use super::tokens::Tokens;
 use crate::base::observe::Event;
 use crate::base::signal::Signal;
 use crate::base::timers::Timers;
+use crate::store::redis::Server;
 use crate::store::{EngineRef, StoreError};
 
 /// A node of the quorum.
@@ -26,7 +26,9 @@ pub(super) struct Member {
     /// Its name in the notes of the quorum.
     pub(super) label: String,
     pub(super) address: Arc<str>,
-    pub(super) master: Master,
+    pub(super) server: Arc<Server>,
+    /// In front of every name there.
+    pub(super) namespace: Arc<str>,
     pub(super) rtt: RttEstimator,
     pub(super) presence: Presence,
     pub(super) admission: Admission,
@@ -58,24 +60,29 @@ pub(super) struct Members {
 
 impl Members {
     pub(super) fn new(
-        nodes: Vec<(String, Master)>,
+        nodes: Vec<(String, Arc<Server>)>,
         config: &QuorumConfig,
+        namespace: &Arc<str>,
         limit: Duration,
     ) -> Self {
         let mut labels: Vec<_> = nodes.iter().map(|(label, _)| label.clone()).collect();
         labels.sort_unstable();
-        let members = nodes.into_iter().enumerate().map(|(index, (label, node))| {
-            Arc::new(Member {
-                index,
-                label,
-                address: node.link.address(),
-                master: node,
-                rtt: RttEstimator::default(),
-                presence: Presence::default(),
-                admission: Admission::default(),
-                leftovers: Mutex::default(),
-            })
-        });
+        let members = nodes
+            .into_iter()
+            .enumerate()
+            .map(|(index, (label, server))| {
+                Arc::new(Member {
+                    index,
+                    label,
+                    address: server.address(),
+                    server,
+                    namespace: Arc::clone(namespace),
+                    rtt: RttEstimator::default(),
+                    presence: Presence::default(),
+                    admission: Admission::default(),
+                    leftovers: Mutex::default(),
+                })
+            });
         let all: Vec<_> = members.collect();
         Self {
             majority: majority(all.len()),

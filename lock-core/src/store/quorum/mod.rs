@@ -17,11 +17,11 @@ mod inspect;
 mod leader;
 mod leftovers;
 mod look;
-mod master;
 mod members;
 mod nodes;
 mod presence;
 mod release;
+mod requests;
 mod round;
 mod rtt;
 mod sent_on;
@@ -41,12 +41,11 @@ use futures_util::stream::FuturesUnordered;
 
 use self::causes::Failure;
 use self::hints::Hints;
-use self::master::Master;
 use self::members::Members;
 use self::nodes::Nodes;
 pub(crate) use self::settings::QuorumConfig;
 pub(crate) use self::urls::node_urls;
-use super::redis::{RedisConfig, Url};
+use super::redis::{RedisConfig, Server, Url};
 use super::{Answer, Attached, Attempt, Passed, Released, StoreError};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
@@ -77,37 +76,30 @@ impl QuorumStore {
         let nodes = urls.iter().map(|url| {
             let mut url = Url::read(url)?;
             let label = urls::label_in(&mut url)?;
-            let master = Master::open(&url, servers, limit)?;
-            let label = label.map_or_else(|| master.link.address().to_string(), str::to_owned);
-            Ok((label, master))
+            let server = Server::at(&url, servers, limit)?;
+            let label = label.map_or_else(|| server.address().to_string(), str::to_owned);
+            Ok((label, server))
         });
-        let nodes: Vec<(String, Master)> = nodes.collect::<Result<_, LockError>>()?;
+        let nodes: Vec<(String, Arc<Server>)> = nodes.collect::<Result<_, LockError>>()?;
         let labels: Vec<_> = nodes.iter().map(|(label, _)| label).collect();
         urls::check(&labels)?;
-        let members = Arc::new(Members::new(nodes, config, limit));
+        let members = Arc::new(Members::new(nodes, config, &servers.namespace, limit));
         let hints = Hints::new(Arc::clone(&members));
         Ok(Self { members, hints })
     }
 
     pub(crate) fn attach(&self, engine: &Attached) {
         let hints: Weak<Hints> = Arc::downgrade(&self.hints);
-        let to_hints = Attached {
-            sink: hints,
-            ..engine.clone()
-        };
+        let to_hints = Attached::new(&engine.client, hints, engine.home.clone());
         for node in &self.members.all {
-            node.master.link.attach(&to_hints);
+            node.server.attach(&to_hints);
         }
         self.members.engine.attach(engine.clone());
     }
 
     /// Whether a majority pushes its messages.
     pub(super) fn is_pushed_to(&self) -> bool {
-        let pushing = self
-            .members
-            .all
-            .iter()
-            .filter(|node| node.master.link.pushes());
+        let pushing = self.members.all.iter().filter(|node| node.server.pushes());
         pushing.count() >= self.members.majority
     }
 

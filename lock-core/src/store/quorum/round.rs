@@ -194,7 +194,7 @@ impl Question {
         let asked = members.timers().now();
         let value = node.send_while(&self.ballot, Some(&counter), self.sent, || true);
         let value = value.await?;
-        if node.master.link.generation() != Some(before) {
+        if node.server.generation() != Some(before) {
             return Err(reconnected());
         }
         // The node read its clock about halfway.
@@ -219,8 +219,8 @@ impl Member {
         sent: Instant,
         token: &Token,
     ) -> Result<Value, StoreError> {
-        if self.master.link.generation().is_none() {
-            Box::pin(self.master.ready()).await?;
+        if self.server.generation().is_none() {
+            Box::pin(self.ready()).await?;
         }
         // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
         let is_first = AtomicBool::new(true);
@@ -229,9 +229,9 @@ impl Member {
         // The first poll sends the request: the votes of a later attempt arrive after it.
         let first = poll_fn(|cx| {
             let ask = || {
-                let before = self.master.link.generation();
+                let before = self.server.generation();
                 let first = release.as_mut().poll(cx);
-                let after = self.master.link.generation();
+                let after = self.server.generation();
                 (before.filter(|_| before == after).unwrap_or(NONE), first)
             };
             Poll::Ready(members.tokens.send_undo(token, self.index, ask))
@@ -258,7 +258,7 @@ impl Member {
         sent: Instant,
         wanted: impl Fn() -> bool,
     ) -> Result<Value, StoreError> {
-        let answer = self.master.send_while(ballot, counter, wanted).await;
+        let answer = self.send(ballot, counter, wanted).await;
         match &answer {
             // The connection may be missing: the next attempts are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
@@ -411,7 +411,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             let members = &self.question.members.all;
             for node in members.iter().filter(|node| self.open.has(node.index)) {
                 node.rtt.missed();
-                node.master.went_silent();
+                node.went_silent();
                 let answer = Err(late(self.question.members.limit));
                 self.question.was_asked(node, &answer);
                 see((node.index, answer));

@@ -40,16 +40,16 @@ impl QuorumStore {
     }
 
     async fn asked(&self, node: &Member) -> Result<(NodeVote, i64), StoreError> {
-        node.master.ready().await?;
-        let run = node.master.run().await?;
+        node.ready().await?;
+        let run = node.run().await?;
         let statement = self.members.statement(node, Vetting::Look, &run);
-        let vote = match node.master.vet(statement).await? {
+        let vote = match node.vet(statement).await? {
             Vetted::Blank => NodeVote::Blank,
             Vetted::Note { left, .. } if left.is_zero() => NodeVote::Votes,
             Vetted::Note { left, is_new, .. } => NodeVote::Waits { left, is_new },
             other @ Vetted::Other { .. } => return Err(self.members.is_other(node, other)),
         };
-        Ok((vote, node.master.link.clock_ahead().await?))
+        Ok((vote, node.server.clock_ahead().await?))
     }
 
     /// Examines each node.
@@ -57,7 +57,7 @@ impl QuorumStore {
         let nodes = self.members.all.iter().map(async |node| {
             let limit = self.members.limit;
             let timers = self.members.timers();
-            let examined = timers.timeout(limit * 3, node.master.link.examine()).await;
+            let examined = timers.timeout(limit * 3, node.server.examine()).await;
             let mut found =
                 examined.unwrap_or_else(|_| vec![unreachable(&node.address, late(limit))]);
             found.extend(of_vote(&self.status_of(node).await));

@@ -171,7 +171,7 @@ pub(super) fn lease<'a>(renewal: &Renewal<'_>) -> Arg<'a> {
 /// - `revoked <token>`
 /// - `free <token>`: ask now. From a node of a quorum, or where a waiter that polls, and may be dead, was granted the lock
 /// - `behind`: carries nothing. It makes the server write to the client that was granted a lock before it writes to this one
-pub(super) fn deliver(events: &dyn Events, message: &str) {
+pub(super) fn deliver(events: &dyn Events, serves: impl Fn(&str) -> bool, message: &str) {
     let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
     let token = rest.split(' ').next().filter(|token| !token.is_empty());
     let grant = match word {
@@ -181,7 +181,9 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
     };
     let understood = match (word, grant, token) {
         (_, Some((token, grant, lock)), _) => {
-            events.granted(token, grant, lock);
+            if serves(lock) {
+                events.granted(token, grant, lock);
+            }
             true
         }
         ("contended", _, Some(token)) => {

@@ -412,10 +412,8 @@ async fn a_full_server_says_so() {
     let _only = server.connection().await;
     let error = connect(&server.url()).await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(
-        error.to_string().contains("max number of clients reached"),
-        "{error}"
-    );
+    // Its words are lost if the greeting of the client comes after the end.
+    assert!(error.to_string().contains("`maxclients`"), "{error}");
 }
 
 #[tokio::test]

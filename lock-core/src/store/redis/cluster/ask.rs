@@ -11,17 +11,17 @@ use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::node::Node;
+use super::masters::{Cluster, no_slots};
 use super::slots::{Range, ask_for_slots, read_slots};
 use super::table::ids_of;
-use super::{Cluster, no_slots};
 use crate::base::error::Cause;
 use crate::base::sync::lock;
 use crate::store::StoreError;
-use crate::store::redis::connecting::ask_once;
+use crate::store::redis::connection::target::Target;
 use crate::store::redis::error::{classify, no_reply};
-use crate::store::redis::look::{is_no_right, lacks};
-use crate::store::redis::target::Target;
+use crate::store::redis::server::Server;
+use crate::store::redis::server::dialer::ask_once;
+use crate::store::redis::server::look::{is_no_right, lacks};
 
 /// Maximum wait for the nodes with a connection before others are asked, and for the others of the URL after the first answer.
 const OTHERS_WAIT: Duration = Duration::from_millis(250);
@@ -37,18 +37,21 @@ impl Cluster {
     /// The slots, from the first node of this cluster that answers. `doubted` nodes are asked only if there are no others.
     pub(super) async fn slots(
         &self,
-        doubted: &[Arc<Node>],
+        doubted: &[Arc<Server>],
         is_routine: bool,
     ) -> Result<Vec<Range>, StoreError> {
         let (mut nodes, is_first) = {
             let table = lock(&self.table);
             (table.masters().to_vec(), !table.knows_ids())
         };
-        let in_doubt = |node: &Arc<Node>| doubted.iter().any(|one| Arc::ptr_eq(one, node));
+        let in_doubt = |node: &Arc<Server>| doubted.iter().any(|one| Arc::ptr_eq(one, node));
         if !nodes.iter().all(in_doubt) {
             nodes.retain(|node| !in_doubt(node));
         }
-        let mut connected: Vec<_> = nodes.iter().filter(|node| node.is_connected()).collect();
+        let mut connected: Vec<_> = nodes
+            .iter()
+            .filter(|node| node.generation().is_some())
+            .collect();
         fastrand::shuffle(&mut connected);
         connected.truncate(if is_routine { 1 } else { IN_DOUBT });
         let mut first = pin!(first_of(connected.iter().map(|node| self.ask_node(node))));
@@ -58,10 +61,10 @@ impl Cluster {
         }
         let known = nodes
             .iter()
-            .filter_map(|node| self.target(&node.address).ok());
+            .filter_map(|node| self.target(node.named()?).ok());
         let known: Vec<_> = known.collect();
         let seeds = self.seeds.iter().filter(|seed| {
-            let is_at = |node: &Arc<Node>| node.link.address() == seed.address;
+            let is_at = |node: &Arc<Server>| node.address() == seed.address;
             !doubted.iter().any(is_at)
         });
         let others = self.ask_at_all(seeds.chain(&known), is_first);
@@ -77,9 +80,9 @@ impl Cluster {
     }
 
     /// The answer of a node with a connection, if it belongs to this cluster.
-    async fn ask_node(&self, node: &Node) -> Option<Vec<Range>> {
-        let answer = node.link.ask(ask_for_slots()).await.ok()?;
-        let ranges = read_slots(&answer, &node.address.0).ok()?;
+    async fn ask_node(&self, node: &Arc<Server>) -> Option<Vec<Range>> {
+        let answer = node.ask(ask_for_slots()).await.ok()?;
+        let ranges = read_slots(&answer, &node.named()?.0).ok()?;
         let is_ours = !ranges.is_empty() && lock(&self.table).is_ours(&ranges);
         is_ours.then_some(ranges)
     }

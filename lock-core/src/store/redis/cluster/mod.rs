@@ -4,8 +4,8 @@
 //! connection to each master, and a master forwards each message to all others. So a waiter is told also when its slot has moved.
 
 mod ask;
-mod node;
-mod node_events;
+mod late;
+mod masters;
 mod redirect;
 mod refresh;
 mod rounds;
@@ -14,49 +14,32 @@ mod slots;
 mod table;
 
 use std::io;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use redis::{RedisError, Value};
 use tokio::time::Instant;
 
-use self::node::LATE;
-pub(super) use self::node::Node;
+use self::late::{confirm, may_be_replaced};
+pub(super) use self::masters::Cluster;
+use self::masters::no_slots;
 use self::redirect::{NONE, NextStep, Redirections, Said};
-use self::rounds::Refresh;
+use self::slots::Address;
 pub(super) use self::slots::fence_of;
-use self::slots::{Address, Range};
-use self::table::Table;
-use super::call::{Call, CallFailure, Purpose};
 use super::script::RAISE;
-use super::settings::{ClusterAddresses, RedisConfig};
-use super::target::Target;
+use super::server::Server;
+use super::server::call::{Call, CallFailure, Purpose};
 use super::wire::Arg;
 use crate::base::error::Cause;
-use crate::base::error::LockError;
 use crate::base::finding::Finding;
-use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
-use crate::store::{EngineRef, StoreError};
-
-/// The masters of a cluster.
-pub(super) struct Cluster {
-    me: Weak<Self>,
-    /// The nodes of the URL.
-    seeds: Vec<Target>,
-    limit: Duration,
-    /// Where the nodes are for this client.
-    addresses: Option<ClusterAddresses>,
-    table: Mutex<Table>,
-    refresh: Arc<Refresh>,
-    pub(super) engine: EngineRef,
-}
+use crate::store::StoreError;
 
 /// Where a request goes.
-struct Route {
-    node: Arc<Node>,
+struct Destination {
+    node: Arc<Server>,
     /// Whether the node got the slot from another one, and its counter may be behind the tokens of this client.
     is_behind: bool,
     /// Whether the node is only taking the slot over, so that the request follows an `ASKING`.
@@ -68,31 +51,15 @@ struct Route {
 struct Unserved(usize);
 
 #[derive(Debug, thiserror::Error)]
-#[error("no node that answers serves any slot")]
-struct NoSlots;
-
-#[derive(Debug, thiserror::Error)]
 #[error("the slot of this lock is half moved to another node")]
 struct HalfMoved;
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<Target>, config: &RedisConfig, limit: Duration) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
-            seeds,
-            limit,
-            addresses: config.cluster_addresses.clone(),
-            table: Mutex::new(Table::new()),
-            refresh: Arc::default(),
-            engine: EngineRef::default(),
-        })
-    }
-
     /// Learns the slots, and connects to the masters. Some of them may be away.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         self.refreshed(None).await?;
         let nodes = self.masters();
-        let connected = nodes.iter().map(|node| node.ready());
+        let connected = nodes.iter().map(Server::ready);
         let mut failures = Vec::new();
         for connected in join_all(connected).await {
             match connected {
@@ -110,7 +77,7 @@ impl Cluster {
     /// Examines each master.
     pub(super) async fn examine(&self) -> Vec<Finding> {
         let nodes = self.masters();
-        let examined = nodes.iter().map(|node| node.link.examine());
+        let examined = nodes.iter().map(Server::examine);
         join_all(examined).await.into_iter().flatten().collect()
     }
 
@@ -139,31 +106,12 @@ impl Cluster {
     }
 
     /// The master that has taken the place of this one, if any.
-    async fn successor(&self, slot: usize, node: &Arc<Node>) -> Option<Arc<Node>> {
+    async fn successor(&self, slot: usize, node: &Arc<Server>) -> Option<Arc<Server>> {
         // The node itself may not know it yet.
         let _ = self.refreshed(Some(node)).await;
         let table = lock(&self.table);
         let owner = table.owner(slot)?;
         (!Arc::ptr_eq(owner, node)).then(|| Arc::clone(owner))
-    }
-
-    /// The master of a lock, as far as is known.
-    pub(super) fn owner(&self, lock_name: &str) -> Option<Arc<Node>> {
-        lock(&self.table).owner(slot_of(lock_name)).cloned()
-    }
-
-    fn is_served_by(&self, slot: usize, address: &Address) -> bool {
-        lock(&self.table).is_served_by(slot, address)
-    }
-
-    fn masters(&self) -> Vec<Arc<Node>> {
-        lock(&self.table).masters().to_vec()
-    }
-
-    /// Whether the engine holds or waits for a lock, or has released one that a new master may still have.
-    fn is_in_use(&self) -> bool {
-        let engine = self.engine.events();
-        engine.is_some_and(|engine| engine.is_in_use() || engine.has_released_lately())
     }
 
     /// Runs a script at the master of its first key.
@@ -175,7 +123,7 @@ impl Cluster {
         let mut tries = self.admitted(slot, end).await?;
         loop {
             let route = match asked.take() {
-                Some(address) => Route {
+                Some(address) => Destination {
                     node: self.node(&address, slot)?,
                     is_behind: false,
                     asks: true,
@@ -198,7 +146,7 @@ impl Cluster {
             }
             let said = match &failure {
                 CallFailure::Error(error) => {
-                    Said::read(error, &node.address.0, call.script.is_ours())
+                    Said::read(error, host_of(node), call.script.is_ours())
                 }
                 CallFailure::Silence => Said::Other,
             };
@@ -243,48 +191,38 @@ impl Cluster {
     /// Runs a script at this node. A grant of a node that may not be the master of the slot any more is not believed.
     async fn run_at(
         &self,
-        Route {
+        Destination {
             node,
             is_behind,
             asks,
-        }: &Route,
+        }: &Destination,
         call: Call<'_>,
         end: Instant,
     ) -> Result<Value, CallFailure> {
         let sent = self.engine.timers().now();
         let left = end.saturating_duration_since(sent);
-        let run = node.link.call(call, left, *asks);
+        let run = node.call(call, left, *asks);
         let answer = if *is_behind {
             Box::pin(join(self.raise(node, call.lock()), run)).await.1?
         } else {
             run.await?
         };
         let is_vital = call.purpose == Purpose::Grant && !*asks;
-        if !is_vital || !node.may_be_replaced(self.engine.timers().elapsed(sent), || self.late()) {
+        if !is_vital || !may_be_replaced(node, self.engine.timers().elapsed(sent), || self.late()) {
             return Ok(answer);
         }
         let slot = slot_of(call.lock());
         match self.refreshed(Some(node)).await {
-            Ok(()) if self.is_served_by(slot, &node.address) => {
-                node.is_confirmed();
+            Ok(()) if node.named().is_some_and(|at| self.is_served_by(slot, at)) => {
+                confirm(node);
                 Ok(answer)
             }
             _ => Err(CallFailure::Error(unconfirmed())),
         }
     }
 
-    /// The time after which an answer is late. The node with the shortest round trip counts: another one may have been stopped when its
-    /// connection was made.
-    fn late(&self) -> Duration {
-        let masters = self.masters();
-        let round_trips = masters.iter().filter_map(|node| node.round_trip());
-        let round_trips = round_trips.filter(|round_trip| !round_trip.is_zero());
-        let round_trip = round_trips.min().unwrap_or_default();
-        LATE.0.max(round_trip * LATE.1)
-    }
-
     /// Raises the counter of a slot at its new master, which may have lost the last writes of the old one.
-    async fn raise(&self, node: &Node, lock_name: &str) {
+    async fn raise(&self, node: &Arc<Server>, lock_name: &str) {
         let engine = self.engine.events();
         let largest = engine.map_or(0, |engine| engine.largest_token());
         if largest > 0 {
@@ -293,15 +231,15 @@ impl Cluster {
                 &[Arg::Number(largest)],
             );
             // A server that refuses it mints nothing either, or its clock is the floor.
-            let _ = node.link.ask(raise).await;
+            let _ = node.ask(raise).await;
         }
     }
 
-    async fn master_of(&self, slot: usize) -> Result<Route, StoreError> {
+    async fn master_of(&self, slot: usize) -> Result<Destination, StoreError> {
         let known = || {
             let mut table = lock(&self.table);
             let node = table.owner(slot).cloned()?;
-            Some(Route {
+            Some(Destination {
                 node,
                 is_behind: table.is_behind(slot),
                 asks: false,
@@ -312,18 +250,6 @@ impl Cluster {
         }
         self.refreshed(None).await?;
         known().ok_or_else(|| unserved(slot))
-    }
-
-    /// Where a node is for this client.
-    fn target(&self, (host, port): &Address) -> Result<Target, StoreError> {
-        let (host, port) = match &self.addresses {
-            Some(addresses) => addresses.of(host, *port),
-            None => (host.to_string(), *port),
-        };
-        self.seeds[0].at(&host, port).map_err(|error| match error {
-            LockError::InvalidConfig { reason } => StoreError::Misconfigured(reason.into()),
-            other => StoreError::Misconfigured(other.to_string().into()),
-        })
     }
 
     /// A node says that another one serves this slot. False if the nodes disagree about it for a while: then the slot stays where it
@@ -341,42 +267,11 @@ impl Cluster {
         }
         Ok(news.is_some())
     }
-
-    /// The slots are as in this answer. Returns whether that is news.
-    fn apply(&self, ranges: &[Range]) -> Result<bool, StoreError> {
-        let nodes = ranges
-            .iter()
-            .map(|range| self.node(&range.master, range.first));
-        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-        let applied = lock(&self.table).apply(ranges, &nodes, Instant::now());
-        for node in &applied.gone {
-            node.link.retire();
-        }
-        if applied.is_news() {
-            self.have_moved(&|key| applied.moved[slot_of(key.lock())]);
-        }
-        Ok(applied.is_news())
-    }
-
-    /// These locks have another master. Its data may be older, and messages may be lost: their waiters ask, and their leases are
-    /// confirmed.
-    fn have_moved(&self, concerned: &dyn Fn(&LockKey) -> bool) {
-        if let Some(engine) = self.engine.events() {
-            engine.interrupted(concerned);
-            engine.reconnected(concerned);
-        }
-    }
 }
 
 fn unconfirmed() -> RedisError {
     io::Error::other("its answer was late, and no other node says that it is still the master")
         .into()
-}
-
-fn no_slots() -> StoreError {
-    let cause = Cause::of(Arc::new(NoSlots));
-    let create = "create the cluster with `redis-cli --cluster create`";
-    StoreError::NotNow(cause.advised(Some(create)))
 }
 
 fn half_moved() -> StoreError {
@@ -389,11 +284,16 @@ fn unserved(slot: usize) -> StoreError {
     StoreError::NotNow(cause.advised(Some("`redis-cli --cluster check` shows why")))
 }
 
-fn failed(node: &Node, failure: CallFailure, limit: Duration) -> StoreError {
+/// The host of a node, as the cluster names it.
+fn host_of(node: &Server) -> &str {
+    node.named().map_or("", |(host, _)| host)
+}
+
+fn failed(node: &Server, failure: CallFailure, limit: Duration) -> StoreError {
     let error = if failure.is_half_moved() {
         half_moved()
     } else {
         failure.into_error(limit)
     };
-    error.at(&node.link.address())
+    error.at(&node.address())
 }

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::Cluster;
-use super::node::Node;
+use super::masters::Cluster;
 use super::rounds::{Refresh, RefreshState};
 use crate::base::error::RUNTIME_ENDED;
 use crate::base::sync::lock;
 use crate::store::StoreError;
 use crate::store::redis::error::no_reply;
+use crate::store::redis::server::Server;
 
 /// Pause before a round for which a caller waits.
 const HURRY: Duration = Duration::from_millis(25);
@@ -61,7 +61,7 @@ impl Drop for Cluster {
 impl Cluster {
     /// The table may be out of date: asks for the slots in the background.
     pub(super) fn refresh(&self) {
-        self.want(|state| state.wanted = state.wanted.max(state.begun + 1));
+        self.want(RefreshState::wants_another);
     }
 
     /// As [`refresh`](Self::refresh), without the longer pause after rounds that brought no news.
@@ -69,7 +69,7 @@ impl Cluster {
         self.want(|state| {
             state.backoff.over();
             state.rest();
-            state.wanted = state.wanted.max(state.begun + 1);
+            state.wants_another();
         });
     }
 
@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     /// Waits for a round that begins after this call. Nodes that are `doubted` are not asked.
-    pub(super) async fn refreshed(&self, doubted: Option<&Arc<Node>>) -> Result<(), StoreError> {
+    pub(super) async fn refreshed(&self, doubted: Option<&Arc<Server>>) -> Result<(), StoreError> {
         let mut round = 0;
         self.want(|state| {
             round = state.begun + 1;
@@ -122,7 +122,7 @@ impl Cluster {
         lock(&self.refresh.state).idle = true;
         let in_use = self.is_in_use();
         let late = self.late();
-        let is_in_doubt = |node: &Arc<Node>| node.link.is_in_doubt(late);
+        let is_in_doubt = |node: &Arc<Server>| node.is_in_doubt(late);
         let in_doubt = in_use && self.masters().iter().any(is_in_doubt);
         let now = Instant::now();
         let mut state = lock(&self.refresh.state);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::node::Node;
 use crate::base::backoff::Backoff;
 use crate::base::signal::Signal;
+use crate::base::sync::lock;
 use crate::store::StoreError;
+use crate::store::redis::server::Server;
 
 /// Maximum pause after a round: the first, and after rounds that brought no news.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(250));
@@ -37,14 +38,26 @@ pub(super) struct RefreshState {
     /// Since when a master is in doubt.
     pub(super) in_doubt: Option<Instant>,
     /// Nodes that are not asked in the next round, because their own word is in doubt.
-    pub(super) doubted: Vec<Arc<Node>>,
+    pub(super) doubted: Vec<Arc<Server>>,
     pub(super) last: Option<Instant>,
     pub(super) backoff: Backoff,
     pub(super) pause: Duration,
     pub(super) error: Option<StoreError>,
 }
 
+impl Refresh {
+    /// A round is wanted of the task, if it runs.
+    pub(super) fn hurries(&self, what: impl FnOnce(&mut RefreshState)) {
+        what(&mut lock(&self.state));
+        self.hurry.notify_one();
+    }
+}
+
 impl RefreshState {
+    pub(super) fn wants_another(&mut self) {
+        self.wanted = self.wanted.max(self.begun + 1);
+    }
+
     /// The next round may begin after a pause.
     pub(super) fn rest(&mut self) {
         self.pause = self.backoff.failed();

@@ -4,7 +4,7 @@ use redis::Cmd;
 
 use super::Cluster;
 use crate::base::sync::lock;
-use crate::store::redis::list::scanned;
+use crate::store::redis::server::list::scanned;
 use crate::store::{Cursor, StoreError};
 
 /// Maximum walks through all masters in one list. Slots may move for hours.
@@ -27,7 +27,7 @@ impl Cluster {
         let mut keys = Vec::new();
         // There may have been more masters a moment ago.
         if let Some(node) = masters.get(next.node) {
-            let answer = node.link.ask(page(next.on_node)).await?;
+            let answer = node.ask(page(next.on_node)).await?;
             (keys, next.on_node) = scanned(answer)?;
             next.node += usize::from(next.on_node == 0);
         }

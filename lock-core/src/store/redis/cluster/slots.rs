@@ -35,8 +35,7 @@ pub(in crate::store::redis) fn fence_of<'a>(namespace: &'a str, lock: &str) -> N
     Name([namespace, "lock-core:fence:", tag_of(slot_of(lock))])
 }
 
-/// Host and port of a node, as the cluster names it.
-pub(super) type Address = (Box<str>, u16);
+pub(super) use crate::store::redis::connection::target::Address;
 
 /// The slots from `first` to `last`, the master that serves them, and the ids of the master and its replicas.
 #[derive(Debug, PartialEq, Eq)]

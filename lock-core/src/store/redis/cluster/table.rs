@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::node::Node;
 use super::slots::{Address, Range, tag_of};
 use crate::base::slot::SLOTS;
+use crate::store::redis::server::Server;
 
 /// Two nodes may disagree about a slot for hours, after a move that was interrupted. The slot follows this number of changes within
 /// this time at once, and then rests until the time is over. From then on one request is sent in this time, whatever the number of
@@ -18,10 +18,10 @@ const REST: Duration = Duration::from_secs(1);
 
 /// Which master serves which slot.
 pub(super) struct Table {
-    owners: Vec<Option<Arc<Node>>>,
+    owners: Vec<Option<Arc<Server>>>,
     /// The masters that serve slots, always in the same order.
-    masters: Vec<Arc<Node>>,
-    pub(super) nodes: HashMap<Address, Arc<Node>>,
+    masters: Vec<Arc<Server>>,
+    pub(super) nodes: HashMap<Address, Arc<Server>>,
     /// The ids of all nodes, as the last answer gave them.
     ids: HashSet<Box<str>>,
     /// Slots with a new master, whose counter may be behind the tokens of this client.
@@ -36,9 +36,9 @@ pub(super) struct Applied {
     /// For each slot, whether it has another master.
     pub(super) moved: Vec<bool>,
     /// Nodes that serve no slot any more.
-    pub(super) gone: Vec<Arc<Node>>,
+    pub(super) gone: Vec<Arc<Server>>,
     /// The masters before. They are dropped without the lock of the table: the end of a connection wakes its waiters.
-    _before: Vec<Option<Arc<Node>>>,
+    _before: Vec<Option<Arc<Server>>>,
 }
 
 impl Applied {
@@ -60,22 +60,22 @@ impl Table {
         }
     }
 
-    pub(super) fn owner(&self, slot: usize) -> Option<&Arc<Node>> {
+    pub(super) fn owner(&self, slot: usize) -> Option<&Arc<Server>> {
         self.owners[slot].as_ref()
     }
 
     pub(super) fn is_served_by(&self, slot: usize, address: &Address) -> bool {
         self.owner(slot)
-            .is_some_and(|node| node.address == *address)
+            .is_some_and(|node| node.named() == Some(address))
     }
 
-    pub(super) fn masters(&self) -> &[Arc<Node>] {
+    pub(super) fn masters(&self) -> &[Arc<Server>] {
         &self.masters
     }
 
     /// A tag in a slot of each master, or a slot that has none.
     pub(super) fn tags(&self) -> Result<Vec<&'static str>, usize> {
-        let mut seen: Vec<&Arc<Node>> = Vec::new();
+        let mut seen: Vec<&Arc<Server>> = Vec::new();
         let mut tags = Vec::new();
         for (slot, owner) in self.owners.iter().enumerate() {
             let owner = owner.as_ref().ok_or(slot)?;
@@ -108,7 +108,7 @@ impl Table {
     }
 
     /// A node says that this one serves the slot. `None` if the slot rests; else whether that is news.
-    pub(super) fn moves(&mut self, slot: usize, to: &Arc<Node>, now: Instant) -> Option<bool> {
+    pub(super) fn moves(&mut self, slot: usize, to: &Arc<Server>, now: Instant) -> Option<bool> {
         if self.owner(slot).is_some_and(|node| Arc::ptr_eq(node, to)) {
             return Some(false);
         }
@@ -124,7 +124,12 @@ impl Table {
     }
 
     /// The slots are as in this answer, and these are its nodes.
-    pub(super) fn apply(&mut self, ranges: &[Range], nodes: &[Arc<Node>], now: Instant) -> Applied {
+    pub(super) fn apply(
+        &mut self,
+        ranges: &[Range],
+        nodes: &[Arc<Server>],
+        now: Instant,
+    ) -> Applied {
         self.ids = ids_of(ranges).into_iter().map(Box::from).collect();
         self.changes.retain(|_, changes| changes.go_on(now));
         let mut owners = vec![None; SLOTS];
@@ -149,8 +154,8 @@ impl Table {
         let serve = masters_of(&self.owners);
         let served = std::mem::replace(&mut self.masters, serve.clone());
         // A node that never served may be about to: it stays while it is asked.
-        let goes = |_: &Address, node: &mut Arc<Node>| {
-            !is_in(&serve, node) && (is_in(&served, node) || !node.link.is_busy())
+        let goes = |_: &Address, node: &mut Arc<Server>| {
+            !is_in(&serve, node) && (is_in(&served, node) || !node.is_busy())
         };
         let gone = self.nodes.extract_if(goes).map(|(_, node)| node).collect();
         self.version += u64::from(moved.contains(&true));
@@ -215,19 +220,19 @@ impl SlotChanges {
     }
 }
 
-fn is_in(masters: &[Arc<Node>], node: &Arc<Node>) -> bool {
+fn is_in(masters: &[Arc<Server>], node: &Arc<Server>) -> bool {
     masters.iter().any(|one| Arc::ptr_eq(one, node))
 }
 
-fn masters_of(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
-    let mut masters: Vec<Arc<Node>> = Vec::new();
+fn masters_of(owners: &[Option<Arc<Server>>]) -> Vec<Arc<Server>> {
+    let mut masters: Vec<Arc<Server>> = Vec::new();
     for owner in owners.iter().flatten() {
         // Slots of one master are mostly next to each other.
         if !is_in(&masters, owner) {
             masters.push(Arc::clone(owner));
         }
     }
-    masters.sort_by(|one, other| one.address.cmp(&other.address));
+    masters.sort_by(|one, other| one.named().cmp(&other.named()));
     masters
 }
 

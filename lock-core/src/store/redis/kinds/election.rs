@@ -13,11 +13,11 @@ use crate::base::election::{LEADER, LeaderSnapshot};
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
 use crate::base::token::Token;
-use crate::store::redis::call::Purpose;
 use crate::store::redis::error::garbled;
 use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
+use crate::store::redis::route::RedisStore;
 use crate::store::redis::script::{Script, script};
-use crate::store::redis::servers::RedisStore;
+use crate::store::redis::server::call::Purpose;
 use crate::store::redis::wire::{Arg, Name, announced, lease};
 use crate::store::{Answer, Attempt, OrRefused, Released, Renewal};
 

@@ -10,13 +10,13 @@ use redis::Cmd;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::token::Token;
-use crate::store::redis::batch::Want;
-use crate::store::redis::call::{Brief, Purpose};
 use crate::store::redis::error::with_patterns;
-use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
+use crate::store::redis::route::{RedisStore, Route};
 use crate::store::redis::script::{Script, script};
-use crate::store::redis::servers::{RedisStore, Servers};
+use crate::store::redis::server::batch::Want;
+use crate::store::redis::server::call::{Brief, Purpose};
+use crate::store::redis::server::list;
 use crate::store::redis::wire::{Arg, Guard, Name, queue, renewed, waiters};
 use crate::store::{
     Answer, Attempt, GuardedCall, OrRefused, Passed, Released, Renewal, Snapshot, StoreError,
@@ -147,12 +147,12 @@ pub(crate) async fn release(
     is_alone: bool,
 ) -> Parsed<Released> {
     let batcher = &store.batcher;
-    if let Servers::One(link) = &store.servers
+    if let Route::One(server) = &store.route
         && batcher.is_unsettled(token)
     {
         // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
         let settled = Box::pin(batcher.settled(token));
-        let _ = link.engine.timers().timeout(store.limit, settled).await;
+        let _ = server.engine().timers().timeout(store.limit, settled).await;
     }
     if let Some(call) = batched(store, Want::Release, key, token, Duration::ZERO)
         && call.await? > 0
@@ -246,16 +246,18 @@ fn batched<'a>(
     token: &'a Token,
     ttl: Duration,
 ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
-    let Servers::One(link) = &store.servers else {
+    let Route::One(server) = &store.route else {
         return None;
     };
-    if !link.is_busy() {
+    if !server.is_busy() {
         return None;
     }
-    let ask = store.batcher.ask(link, store.limit, want, key, token, ttl);
+    let ask = store
+        .batcher
+        .ask(server, store.limit, want, key, token, ttl);
     Some(Box::pin(async move {
         let keys = [key.lock().into(), queue(key)];
         let answer = ask.await;
-        answer.map_err(|error| with_patterns(error.at(&link.address()), &keys, &store.prefix))
+        answer.map_err(|error| with_patterns(error.at(&server.address()), &keys, &store.prefix))
     }))
 }

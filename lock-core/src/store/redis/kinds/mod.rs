@@ -3,6 +3,9 @@
 pub(in crate::store) mod election;
 pub(in crate::store) mod exclusive;
 pub(super) mod exclusive_grant;
+pub(super) mod guarded;
+pub(super) mod latch;
+mod operations;
 pub(in crate::store) mod permits;
 pub(super) mod reentrant;
 pub(super) mod shared_grant;
@@ -30,4 +33,4 @@ macro_rules! of_kind {
         }
     };
 }
-pub(super) use of_kind;
+use of_kind;

@@ -9,12 +9,12 @@ use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::{Kind, Reweigh};
 use crate::base::refusal::Refusal;
 use crate::base::token::{Bearer, Token};
-use crate::store::redis::call::Purpose;
 use crate::store::redis::error::garbled;
-use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
+use crate::store::redis::route::RedisStore;
 use crate::store::redis::script::{Script, script};
-use crate::store::redis::servers::RedisStore;
+use crate::store::redis::server::call::Purpose;
+use crate::store::redis::server::list;
 use crate::store::redis::wire::{Arg, Guard, Name, renewed};
 use crate::store::{
     Answer, Attempt, GuardedCall, HolderSnapshot, OrRefused, Released, Renewal, Reweighed,

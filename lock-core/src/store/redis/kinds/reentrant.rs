@@ -8,12 +8,12 @@ use redis::{Cmd, Value};
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
-use crate::store::redis::call::Purpose;
 use crate::store::redis::error::garbled;
-use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, millis, number, text, word};
+use crate::store::redis::route::RedisStore;
 use crate::store::redis::script::{Script, script};
-use crate::store::redis::servers::RedisStore;
+use crate::store::redis::server::call::Purpose;
+use crate::store::redis::server::list;
 use crate::store::redis::wire::{Arg, Guard, Name};
 use crate::store::{
     Answer, Attempt, GuardedCall, OrRefused, Released, Renewal, Snapshot, SnapshotState,
