@@ -22,6 +22,7 @@ pub(crate) mod share;
 pub(crate) mod signal;
 #[cfg(lock_sim)]
 pub mod sim;
+pub(crate) mod single_flight;
 pub(crate) mod slot;
 pub(crate) mod snapshot;
 pub(crate) mod sync;

@@ -35,11 +35,12 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, or if the server is a replica.
+    /// [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, or if the server is a replica. If the server may
+    /// speak TLS and the URL does not, or the reverse, it says so: neither side tells the other.
     /// [`InvalidConfig`](LockError::InvalidConfig) without a tokio runtime, for a setting or URL that cannot work, and for a server
     /// that cannot serve. The error says what to change. `connect` finds:
     ///
-    /// - a refused password or certificate; a port with or without TLS; a user without the rights that locks need
+    /// - a refused password or certificate; a user without the rights that locks need
     /// - an HTTP server; a Sentinel, or a node of a cluster, behind a URL of another kind; a name that the sentinels do not know
     /// - a server older than Redis 6.2; programs that use another format of the locks
     ///

@@ -101,8 +101,8 @@ impl Members {
     /// Waits for the vetting of the connection. The vetting runs in its own task, because the caller may have its majority, and leave,
     /// long before.
     pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
-        let over = node.admission.vetting_over.notified();
-        if !node.admission.vetting.swap(true, Ordering::SeqCst) {
+        let vetting = &node.admission.vetting;
+        if let Some(flight) = vetting.begin() {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
             self.engine.spawn(async move {
                 let limit = members.vetting_limit();
@@ -115,12 +115,11 @@ impl Members {
                     node.rtt.missed();
                 }
                 lock(&node.admission.state).refused = outcome.err();
-                node.admission.vetting.store(false, Ordering::SeqCst);
+                drop(flight);
                 members.noted.notify_waiters();
-                node.admission.vetting_over.notify_waiters();
             });
         }
-        over.await;
+        vetting.over().await;
         match lock(&node.admission.state).refused.clone() {
             Some(refused) => Err(refused),
             None => Ok(()),
@@ -311,7 +310,7 @@ impl Members {
             let missing = missing.filter(|(_, note)| !is_new(note));
             let missing: Vec<_> = missing.map(|(node, _)| node).collect();
             // A node that is far away says later that it is new. Its vetting ends in any case.
-            let is_vetted = |node: &&Arc<Member>| node.admission.vetting.load(Ordering::SeqCst);
+            let is_vetted = |node: &&Arc<Member>| node.admission.vetting.runs();
             let end = if missing.iter().any(is_vetted) {
                 end + self.limit * 2
             } else {

@@ -1,13 +1,12 @@
 //! Knowledge of the server of a node: whether it may vote, and whether its address still leads to it. No I/O.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::vetting::Run;
-use crate::base::signal::Signal;
+use crate::base::single_flight::SingleFlight;
 use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
 
@@ -17,9 +16,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The knowledge of the server of a node.
 #[derive(Default)]
 pub(super) struct Admission {
-    pub(super) vetting: AtomicBool,
-    /// Notified when a vetting is over.
-    pub(super) vetting_over: Signal,
+    pub(super) vetting: SingleFlight,
     pub(super) state: Mutex<AdmissionState>,
 }
 

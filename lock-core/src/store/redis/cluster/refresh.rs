@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::masters::Cluster;
 use super::rounds::{Refresh, RefreshState};
 use crate::base::error::RUNTIME_ENDED;
+use crate::base::single_flight::Flight;
 use crate::base::sync::lock;
 use crate::store::StoreError;
 use crate::store::redis::error::no_reply;
@@ -37,13 +38,14 @@ const IDLE: Duration = Duration::from_secs(30);
 struct RunningRefresh {
     cluster: Weak<Cluster>,
     refresh: Arc<Refresh>,
+    flight: Option<Flight>,
 }
 
 /// The runtime of the task may end: the next round has another task.
 impl Drop for RunningRefresh {
     fn drop(&mut self) {
+        drop(self.flight.take());
         let mut state = lock(&self.refresh.state);
-        state.running = false;
         state.over = state.wanted.max(state.awaited);
         state.error = Some(StoreError::Misconfigured(RUNTIME_ENDED.into()));
         drop(state);
@@ -100,20 +102,15 @@ impl Cluster {
     }
 
     fn want(&self, what: impl FnOnce(&mut RefreshState)) {
-        let runs = {
-            let mut state = lock(&self.refresh.state);
-            what(&mut state);
-            std::mem::replace(&mut state.running, true)
-        };
-        if runs {
-            self.refresh.hurry.notify_one();
-            return;
+        self.refresh.hurries(what);
+        if let Some(flight) = self.refresh.task.begin() {
+            let task = RunningRefresh {
+                cluster: Weak::clone(&self.me),
+                refresh: Arc::clone(&self.refresh),
+                flight: Some(flight),
+            };
+            self.engine.spawn(task.run());
         }
-        let task = RunningRefresh {
-            cluster: Weak::clone(&self.me),
-            refresh: Arc::clone(&self.refresh),
-        };
-        self.engine.spawn(task.run());
     }
 
     /// The time of the next round.

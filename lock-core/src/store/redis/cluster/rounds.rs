@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::backoff::Backoff;
 use crate::base::signal::Signal;
+use crate::base::single_flight::SingleFlight;
 use crate::base::sync::lock;
 use crate::store::StoreError;
 use crate::store::redis::server::Server;
@@ -18,6 +19,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(150), Duration::from_
 #[derive(Default)]
 pub(super) struct Refresh {
     pub(super) state: Mutex<RefreshState>,
+    pub(super) task: SingleFlight,
     /// Notified when a round is over.
     pub(super) over: Signal,
     /// Notified when a round is wanted.
@@ -25,8 +27,6 @@ pub(super) struct Refresh {
 }
 
 pub(super) struct RefreshState {
-    /// Whether the task runs.
-    pub(super) running: bool,
     /// Whether the task found the engine idle.
     pub(super) idle: bool,
     /// Numbers of rounds: the last one that has begun, that is over, and that is wanted.
@@ -67,7 +67,6 @@ impl RefreshState {
 impl Default for RefreshState {
     fn default() -> Self {
         Self {
-            running: false,
             idle: false,
             begun: 0,
             over: 0,

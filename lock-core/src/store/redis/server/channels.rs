@@ -11,6 +11,7 @@ use redis::RedisError;
 use tokio::sync::{Notify, oneshot};
 
 use crate::base::rt::HashMap;
+use crate::base::single_flight::{Flight, SingleFlight};
 use crate::base::sync::{lock, when_unlocked};
 use crate::store::redis::error::said;
 use crate::store::{Events, StoreError};
@@ -102,7 +103,7 @@ pub(in crate::store::redis) struct Channels {
     known: HashMap<Box<str>, Channel>,
     /// The channels that may need a change on the server.
     changed: VecDeque<Box<str>>,
-    worker_runs: bool,
+    worker: SingleFlight,
 }
 
 #[derive(Default)]
@@ -131,7 +132,8 @@ enum OnServer {
 pub(in crate::store::redis) struct Listening {
     /// The answer to wait for; `None` if messages arrive already.
     pub(in crate::store::redis) answer: Option<oneshot::Receiver<Outcome>>,
-    pub(in crate::store::redis) start_worker: bool,
+    /// For the worker that has to begin, if there is none.
+    pub(in crate::store::redis) worker: Option<Flight>,
 }
 
 /// The next step of the worker.
@@ -170,7 +172,7 @@ impl Channels {
         self.look_at(name);
         Listening {
             answer,
-            start_worker: self.start_worker(),
+            worker: self.worker.begin(),
         }
     }
 
@@ -217,7 +219,6 @@ impl Channels {
             self.changed.pop_front();
         }
         if self.known.is_empty() {
-            self.worker_runs = false;
             ChannelStep::End
         } else {
             ChannelStep::Rest
@@ -356,10 +357,6 @@ impl Channels {
             self.changed.push_back(name.into());
         }
     }
-
-    fn start_worker(&mut self) -> bool {
-        !std::mem::replace(&mut self.worker_runs, true)
-    }
 }
 
 impl Channel {
@@ -425,7 +422,7 @@ mod tests {
         let mut channels = connected();
         let mut first = channels.listen("c", "a");
         let mut second = channels.listen("c", "a");
-        assert!(first.start_worker && !second.start_worker);
+        assert!(first.worker.take().is_some() && second.worker.is_none());
         assert_eq!(channels.next(), ChannelStep::Work { connect: true });
         assert_eq!(sent(&mut channels, ON), ["+c"]);
         assert_eq!(outcome(&mut first), None, "not before the acknowledgement");
@@ -442,7 +439,7 @@ mod tests {
         assert_eq!(sent(&mut channels, ON), ["-c"]);
         channels.unsubscribed(ON, "c");
         assert_eq!(channels.next(), ChannelStep::End);
-        assert!(channels.listen("c", "a").start_worker);
+        assert!(channels.listen("c", "a").worker.is_some());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::Server;
 use super::channels::{ChannelStep, Outcome};
 use super::look::has_sharded_channels;
+use crate::base::single_flight::Flight;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
 use crate::store::redis::connection::Connection;
@@ -48,8 +49,8 @@ impl Server {
     /// Counts a subscriber, then waits until the server has answered.
     fn listening(self: &Arc<Self>, channel: &str, name: &str) -> impl Future<Output = Outcome> {
         let listening = lock(&self.subscriptions.channels).listen(channel, name);
-        if listening.start_worker {
-            self.engine().spawn(Arc::clone(self).tend_channels());
+        if let Some(flight) = listening.worker {
+            self.engine().spawn(Arc::clone(self).tend_channels(flight));
         }
         self.subscriptions.changed.notify_one();
         let (limit, timers) = (self.limit(), self.engine().timers().clone());
@@ -66,9 +67,18 @@ impl Server {
     }
 
     /// The worker: brings the server in line with the subscribers, and ends when no channel is left.
-    async fn tend_channels(self: Arc<Self>) {
+    async fn tend_channels(self: Arc<Self>, flight: Flight) {
         loop {
-            let step = lock(&self.subscriptions.channels).next();
+            let step = {
+                let mut channels = lock(&self.subscriptions.channels);
+                let step = channels.next();
+                if step == ChannelStep::End {
+                    // With the lock: a subscriber that comes now needs another worker.
+                    drop(flight);
+                    return;
+                }
+                step
+            };
             match step {
                 ChannelStep::Work { connect: true } => {
                     match timeout(self.limit(), self.connection()).await {

@@ -128,9 +128,13 @@ pub(super) const LONG: &[&str] = &[
 /// comments. A number that has to grow has its reason beside it.
 pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("", 303, ""),
-    ("base", 4_470, ""),
+    (
+        "base",
+        4_533,
+        "One type for a task that serves many callers, with its test.",
+    ),
     ("engine", 10_091, ""),
-    ("face", 6_699, ""),
+    ("face", 6_700, ""),
     ("guide", 799, ""),
     ("private", 796, ""),
     ("scripts", 2_142, ""),
@@ -140,13 +144,13 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
         "A part of a store is told of the locks that it has, in place of 127 lines in the cluster.",
     ),
     ("store/memory", 1_461, ""),
-    ("store/quorum", 5_459, ""),
+    ("store/quorum", 5_455, ""),
     (
         "store/redis",
-        7_890,
+        7_897,
         "The table of the states of a connection has a test for each row: 290 lines.",
     ),
-    ("store/redis/cluster", 1_604, ""),
+    ("store/redis/cluster", 1_600, ""),
     (
         "store/redis/kinds",
         1_501,
