@@ -32,13 +32,13 @@ use crate::store::redis::error::{io_error, misconfigured};
 use crate::store::redis::error::{is_reply, no_resp3, refuses_hello, said};
 #[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
-#[cfg(not(lock_sim))]
-use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, ProtocolVersion, RedisConnectionInfo,
-    RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value,
+    RedisResult, Value, cmd, from_redis_value, parse_redis_value,
 };
+#[cfg(not(lock_sim))]
+use redis::{ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(not(lock_sim))]
 use tokio::net::{TcpStream, lookup_host};

@@ -93,27 +93,32 @@ impl Dialer {
     /// Makes one attempt to connect. Before the `first` connection the server is looked at, and a failure is looked into.
     pub(in crate::store::redis) async fn dial(
         &self,
-        owner: Weak<dyn Recipient>,
+        recipient: Weak<dyn Recipient>,
         first: bool,
     ) -> RedisResult<Arc<Connection>> {
-        let attempt = timeout(self.limit, self.dial_source(&owner, first));
-        let late = |_| {
-            let late = not_connected_within(self.limit);
-            if first && self.source.is_tls() {
-                return Err(advised(said(&late), NO_HANDSHAKE));
-            }
-            Err(late)
-        };
-        attempt.await.unwrap_or_else(late)
+        let attempt = self.dial_source(&recipient, first);
+        if first && self.source.is_tls() {
+            // The caller, which waits as long as for a connection, is to hear of it.
+            let attempt = timeout(self.limit.mul_f64(0.9), attempt);
+            let late = |_| {
+                Err(advised(
+                    said(&not_connected_within(self.limit)),
+                    NO_HANDSHAKE,
+                ))
+            };
+            return attempt.await.unwrap_or_else(late);
+        }
+        let late = |_| Err(not_connected_within(self.limit));
+        timeout(self.limit, attempt).await.unwrap_or_else(late)
     }
 
     async fn dial_source(
         &self,
-        owner: &Weak<dyn Recipient>,
+        recipient: &Weak<dyn Recipient>,
         first: bool,
     ) -> RedisResult<Arc<Connection>> {
         let target = self.source.target().await?;
-        let dial = |settings| self.dial_either_way(owner, first, &target, settings);
+        let dial = |settings| self.dial_either_way(recipient, first, &target, settings);
         let (connection, given) = target.logged_in(self.limit, None, dial).await?;
         let connection = Arc::new(connection);
         if let Some(given) = given {
@@ -126,17 +131,21 @@ impl Dialer {
 
     async fn dial_either_way(
         &self,
-        owner: &Weak<dyn Recipient>,
+        recipient: &Weak<dyn Recipient>,
         first: bool,
         target: &Arc<Target>,
         settings: RedisConnectionInfo,
     ) -> RedisResult<Connection> {
         let resp3 = target.resp3;
-        let mut made = self.dial_as(owner, first, target, &settings, resp3).await;
+        let mut made = self
+            .dial_as(recipient, first, target, &settings, resp3)
+            .await;
         if let Err(error) = &made
             && error.kind() == ErrorKind::RESP3NotSupported
         {
-            let with_resp2 = self.dial_as(owner, first, target, &settings, false).await;
+            let with_resp2 = self
+                .dial_as(recipient, first, target, &settings, false)
+                .await;
             if with_resp2.is_ok() {
                 self.poll_instead(&said(error));
             }
@@ -150,21 +159,21 @@ impl Dialer {
 
     async fn dial_as(
         &self,
-        owner: &Weak<dyn Recipient>,
+        recipient: &Weak<dyn Recipient>,
         first: bool,
         target: &Target,
         settings: &RedisConnectionInfo,
         pushes: bool,
     ) -> RedisResult<Connection> {
         let begun = Instant::now();
-        let generation = owner.upgrade().map(|owner| owner.dials());
+        let generation = recipient.upgrade().map(|recipient| recipient.dials());
         let generation = generation.unwrap_or_default();
         let mut config = AsyncConnectionConfig::new();
         let protocol = if pushes {
-            let (owner, on) = (Weak::clone(owner), Arc::clone(&generation));
+            let (recipient, on) = (Weak::clone(recipient), Arc::clone(&generation));
             config = config.set_push_sender(move |push| {
-                if let Some(owner) = owner.upgrade() {
-                    owner.pushed(&on, push);
+                if let Some(recipient) = recipient.upgrade() {
+                    recipient.pushed(&on, push);
                 }
                 Ok::<_, RedisError>(())
             });
@@ -173,10 +182,10 @@ impl Dialer {
             ProtocolVersion::RESP2
         };
         let settings = settings.clone().set_protocol(protocol);
-        let (owner, number) = (Weak::clone(owner), generation.number);
+        let (recipient, number) = (Weak::clone(recipient), generation.number);
         let ended = move || {
-            if let Some(owner) = owner.upgrade() {
-                owner.ended(number);
+            if let Some(recipient) = recipient.upgrade() {
+                recipient.ended(number);
             }
         };
         let mut connection = connection::connect(target, &settings, config, first, ended).await?;

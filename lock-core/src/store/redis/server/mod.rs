@@ -589,12 +589,12 @@ impl Dialing {
     }
 
     async fn attempt(server: &Arc<Server>) {
-        let owner = Arc::downgrade(server) as Weak<dyn Recipient>;
+        let recipient = Arc::downgrade(server) as Weak<dyn Recipient>;
         let first = lock(&server.state).is_first();
         let attempt = tokio::select! {
             biased;
             () = server.changed.until(|| !lock(&server.state).is_dialing()) => return,
-            attempt = server.dialer.dial(owner, first) => attempt,
+            attempt = server.dialer.dial(recipient, first) => attempt,
         };
         match attempt {
             Ok(connection) => server.adopt(&connection),

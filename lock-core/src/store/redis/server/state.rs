@@ -43,6 +43,8 @@ enum Phase<C> {
 /// The life of the connections to one server. `C` is a connection.
 pub(in crate::store::redis) struct ServerState<C> {
     phase: Phase<C>,
+    /// Whether the task that dials runs: while a connection is being made, and until it has seen that there is one.
+    task_runs: bool,
     /// The number of the next generation.
     next: u64,
     left: Arc<AtomicU64>,
@@ -86,6 +88,7 @@ impl<C: Clone> ServerState<C> {
     pub(in crate::store::redis) fn new() -> Self {
         Self {
             phase: Phase::Idle,
+            task_runs: false,
             next: 0,
             left: Arc::default(),
             callers: 0,
@@ -119,7 +122,6 @@ impl<C: Clone> ServerState<C> {
         self.in_use().is_some_and(|it| it.number == number)
     }
 
-    /// Whether the task that dials runs.
     pub(in crate::store::redis) fn is_being_made(&self) -> bool {
         matches!(self.phase, Phase::Pausing | Phase::Dialing(_))
     }
@@ -155,20 +157,22 @@ impl<C: Clone> ServerState<C> {
 
     /// A connection is wanted. True if the task that dials has to begin.
     pub(in crate::store::redis) fn wanted(&mut self) -> bool {
-        let begins = matches!(self.phase, Phase::Idle);
-        if begins {
+        if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Pausing;
         }
+        let begins = self.is_being_made() && !self.task_runs;
+        self.task_runs |= begins;
         begins
     }
 
     /// The next step of the task.
     pub(in crate::store::redis) fn next(&mut self, in_use: bool, now: Instant) -> DialStep {
-        if !self.is_being_made() {
-            return DialStep::End;
-        }
-        if !in_use && self.callers == 0 {
-            self.becomes(Phase::Idle);
+        let is_wanted = in_use || self.callers > 0;
+        if !self.is_being_made() || !is_wanted {
+            if self.is_being_made() {
+                self.becomes(Phase::Idle);
+            }
+            self.task_runs = false;
             return DialStep::End;
         }
         let due = self.due.map(|due| due[usize::from(self.callers > 0)]);
@@ -237,6 +241,7 @@ impl<C: Clone> ServerState<C> {
         if self.is_being_made() {
             self.becomes(Phase::Idle);
         }
+        self.task_runs = false;
         self.failures += 1;
         self.error = Some(error);
     }
@@ -365,6 +370,7 @@ mod tests {
         fn up() -> (Self, Arc<Generation>) {
             let (mut line, generation) = Self::dialing();
             assert!(line.made(&generation));
+            assert_eq!(line.next(), DialStep::End);
             (line, generation)
         }
 
@@ -394,6 +400,7 @@ mod tests {
             self.state.caller_goes();
             let generation = self.state.dials();
             assert!(self.made(&generation));
+            assert_eq!(self.next(), DialStep::End);
             generation
         }
 
@@ -534,6 +541,18 @@ mod tests {
         assert_eq!(line.state.was_lost_at(), Some(since));
         assert_eq!(line.ended(&generation), None, "late news");
         assert!(next.messages_count());
+    }
+
+    #[test]
+    fn up_and_ended_before_its_task_the_same_task_dials_again() {
+        let (mut line, generation) = Line::dialing();
+        assert!(line.made(&generation));
+        line.ended(&generation);
+        assert!(!line.state.wanted(), "one task is enough");
+        assert!(line.pause().is_some());
+        line.in_use = false;
+        assert_eq!(line.next(), DialStep::End);
+        assert!(line.state.wanted());
     }
 
     #[test]
