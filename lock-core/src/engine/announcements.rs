@@ -49,7 +49,7 @@ pub(crate) struct Announcements {
     subscription: Option<Subscription>,
     subscribe_at: Moment,
     /// When the last read began, which another waiter may have made, and how old the next one may be.
-    read_at: Option<Moment>,
+    pub(super) read_at: Option<Moment>,
     slack: Duration,
     /// The error of the last read, if it failed.
     trouble: Option<StoreError>,

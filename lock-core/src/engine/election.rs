@@ -27,6 +27,8 @@ impl Announcements {
         let mut failures = ReadFailures::new(self.shared.clock.now(), patience);
         loop {
             self.ready().await?;
+            // The caller may take up the answer much later.
+            self.read_at = Some(self.shared.clock.now());
             match self.shared.store.leader(&self.cell.key).await {
                 Ok(leader) => return Ok(leader),
                 Err(error) => self.failed(error, &mut failures).await?,

@@ -1,5 +1,6 @@
 //! The engine on a clock that tests move by hand, over a real memory store.
 
+mod announcements;
 mod hold;
 mod late;
 mod lease;
