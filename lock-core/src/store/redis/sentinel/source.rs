@@ -273,11 +273,18 @@ impl Source {
     /// A master is named. True if that is another one than before.
     pub(in crate::store::redis) fn follow(&self, named: &Named, by: By) -> bool {
         let moved = self.hear(named, by) == News::Moved;
-        if moved {
+        let (master, epoch) = (named.address(), named.epoch);
+        if moved && self.sentinels.is_some() {
             tracing::info!(
-                master = named.address(),
-                epoch = named.epoch,
+                master,
+                epoch,
                 "the sentinels name another master: following it"
+            );
+        } else if moved {
+            tracing::warn!(
+                master,
+                epoch,
+                "the server announces another master: following it"
             );
         }
         moved

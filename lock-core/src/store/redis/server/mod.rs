@@ -197,7 +197,7 @@ impl Server {
         let look = || {
             let outcome = {
                 let state = lock(&self.state);
-                let refused = || state.is_retired().then(|| Err(no_master()));
+                let refused = || state.is_retired().then(|| Err(retired()));
                 let failed = || state.failed_since(before).map(Err);
                 let made = state.current().cloned().map(Ok);
                 made.or_else(refused).or_else(failed)
@@ -612,6 +612,30 @@ impl Dialing {
     }
 }
 
+const NO_MASTER: &str = "the server is no longer the master";
+
 fn no_master() -> RedisError {
-    io::Error::other("the server is no longer the master").into()
+    io::Error::other(NO_MASTER).into()
+}
+
+/// Nothing was sent: another master may be asked.
+fn retired() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionRefused, NO_MASTER).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url::Url;
+    use super::*;
+    use crate::store::redis::connection::settings::RedisConfig;
+
+    #[tokio::test]
+    async fn a_caller_of_a_retired_server_is_told_at_once_that_nothing_was_sent() {
+        let url = Url::read("redis://127.0.0.1:1").unwrap();
+        let source = Source::fixed(url.target(&RedisConfig::default()).unwrap());
+        let server = Server::open(source, Duration::from_secs(60));
+        server.retire();
+        let error = server.connection().await.err().unwrap();
+        assert!(error.is_connection_refusal(), "{error}");
+    }
 }
