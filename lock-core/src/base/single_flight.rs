@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::futures::Notified;
+
 use crate::base::signal::Signal;
 
 /// Whether a task runs that serves all callers.
@@ -30,9 +32,9 @@ impl SingleFlight {
         self.0.runs.load(Ordering::SeqCst)
     }
 
-    /// Waits until no task runs.
-    pub(crate) async fn over(&self) {
-        self.0.over.until(|| !self.runs()).await;
+    /// Resolves with the next end of a task after this call.
+    pub(crate) fn ends(&self) -> Notified<'_> {
+        self.0.over.notified()
     }
 }
 
@@ -54,9 +56,8 @@ mod tests {
         let tasks = SingleFlight::default();
         let flight = tasks.begin();
         assert!(flight.is_some() && tasks.begin().is_none() && tasks.runs());
-        let mut over = Box::pin(tasks.over());
-        assert!(over.as_mut().now_or_never().is_none());
+        let ends = tasks.ends();
         drop(flight);
-        assert!(over.now_or_never().is_some() && tasks.begin().is_some());
+        assert!(ends.now_or_never().is_some() && tasks.begin().is_some());
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct Attached {
 /// A part of a store, which has only some of its locks.
 pub(crate) trait Part: Send + Sync {
     fn serves(&self, lock: &str) -> bool;
-    /// Messages about its locks may have been lost.
-    fn interrupted(&self);
+    /// Its server may have failed, or have given locks away.
+    fn is_in_doubt(&self);
 }
 
 impl Attached {
@@ -79,8 +79,12 @@ impl EngineRef {
         if let Some(events) = self.events() {
             events.interrupted(&|key| self.serves(key.lock()));
         }
+        self.is_in_doubt();
+    }
+
+    pub(crate) fn is_in_doubt(&self) {
         if let Some(part) = self.part() {
-            part.interrupted();
+            part.is_in_doubt();
         }
     }
 

@@ -101,8 +101,8 @@ impl Members {
     /// Waits for the vetting of the connection. The vetting runs in its own task, because the caller may have its majority, and leave,
     /// long before.
     pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
-        let vetting = &node.admission.vetting;
-        if let Some(flight) = vetting.begin() {
+        let ends = node.admission.vetting.ends();
+        if let Some(flight) = node.admission.vetting.begin() {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
             self.engine.spawn(async move {
                 let limit = members.vetting_limit();
@@ -119,7 +119,7 @@ impl Members {
                 members.noted.notify_waiters();
             });
         }
-        vetting.over().await;
+        ends.await;
         match lock(&node.admission.state).refused.clone() {
             Some(refused) => Err(refused),
             None => Ok(()),

@@ -162,8 +162,7 @@ impl Part for OfNode {
         cluster.is_some_and(|cluster| cluster.is_served_by(slot_of(lock), &self.address))
     }
 
-    /// The master may have failed.
-    fn interrupted(&self) {
+    fn is_in_doubt(&self) {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.refresh.hurries(RefreshState::wants_another);
         }

@@ -155,7 +155,7 @@ impl Table {
         let served = std::mem::replace(&mut self.masters, serve.clone());
         // A node that never served may be about to: it stays while it is asked.
         let goes = |_: &Address, node: &mut Arc<Server>| {
-            !is_in(&serve, node) && (is_in(&served, node) || !node.is_busy())
+            !is_in(&serve, node) && (is_in(&served, node) || !node.is_asked())
         };
         let gone = self.nodes.extract_if(goes).map(|(_, node)| node).collect();
         self.version += u64::from(moved.contains(&true));

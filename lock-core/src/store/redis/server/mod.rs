@@ -232,8 +232,6 @@ impl Server {
             self.subscriptions.adopt(number);
             state.was_lost_at()
         };
-        // From now on, callers find the connection.
-        self.attempted.notify_waiters();
         if let Some(lost) = lost {
             self.observe(&Event::Reconnected {
                 server: &connection.address,
@@ -273,8 +271,10 @@ impl Server {
         tracing::debug!(generation, "lost the connection to the lock server");
         let server = &*connection.address;
         self.observe(&Event::Disconnected { server });
-        // The waiters of a sharded channel ask when it is subscribed again.
-        if !self.source().is_of_slots {
+        if self.source().is_of_slots {
+            // Its waiters ask when the channel is subscribed again, which may be at another master.
+            self.engine().is_in_doubt();
+        } else {
             self.engine().interrupted();
         }
         if self.is_in_use() {
@@ -321,6 +321,11 @@ impl Server {
     pub(super) fn is_busy(&self) -> bool {
         let state = lock(&self.state);
         state.current().is_some_and(|it| it.is_busy())
+    }
+
+    /// Whether a request is under way, or waits for a connection.
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_busy() || lock(&self.state).has_callers()
     }
 
     /// Handles a request without an answer within `limit`. The socket may look healthy for many minutes, so a silence of twice the
@@ -597,7 +602,11 @@ impl Dialing {
             attempt = server.dialer.dial(recipient, first) => attempt,
         };
         match attempt {
-            Ok(connection) => server.adopt(&connection),
+            Ok(connection) => {
+                server.adopt(&connection);
+                // From now on, callers find the connection.
+                server.attempted.notify_waiters();
+            }
             Err(error) => {
                 let why = said(&error);
                 tracing::debug!(

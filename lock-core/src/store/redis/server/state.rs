@@ -145,6 +145,10 @@ impl<C: Clone> ServerState<C> {
         self.failures
     }
 
+    pub(in crate::store::redis) fn has_callers(&self) -> bool {
+        self.callers > 0
+    }
+
     pub(in crate::store::redis) fn caller_goes(&mut self) {
         self.callers -= 1;
     }
@@ -187,8 +191,8 @@ impl<C: Clone> ServerState<C> {
     /// A generation of the attempt under way. The one before, if there is one, has made no connection.
     pub(in crate::store::redis) fn dials(&mut self) -> Arc<Generation> {
         let generation = Arc::new(Generation::new(self.next, &self.left));
+        self.next += 1;
         if self.is_dialing() {
-            self.next += 1;
             self.becomes(Phase::Dialing(Some(Arc::clone(&generation))));
         } else {
             // The attempt was given up meanwhile.
