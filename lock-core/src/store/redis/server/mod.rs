@@ -27,7 +27,7 @@ use std::thread::panicking;
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::channels::Subscriptions;
 use self::dialer::{Dialer, Recipient, ask_once};
@@ -51,10 +51,16 @@ use crate::store::{Attached, EngineRef, Events};
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
 const HICCUP: Duration = Duration::from_millis(50);
 
+/// How long a silent connection is kept beside its successor. If both lead to a master that was stopped and replaced, the silent one
+/// is told first, before the new one can be granted anything.
+const KEPT_SILENT: Duration = Duration::from_secs(3);
+
 /// A server that holds locks: the only one, a master of a cluster, or a node of a quorum.
 pub(in crate::store) struct Server {
     pub(super) dialer: Dialer,
     state: Mutex<ServerState<Arc<Connection>>>,
+    /// The connection that fell silent, until its successor has been in use for a while.
+    silent: Mutex<Option<Arc<Connection>>>,
     /// Notified when an attempt to connect has ended.
     attempted: Signal,
     /// Notified when the task that dials has to look at the state again.
@@ -70,6 +76,7 @@ impl Server {
         Arc::new(Self {
             dialer: Dialer::new(source, limit),
             state: Mutex::new(ServerState::new()),
+            silent: Mutex::default(),
             attempted: Signal::default(),
             changed: Signal::default(),
             subscriptions: Subscriptions::default(),
@@ -243,6 +250,15 @@ impl Server {
             self.discard(number);
             return;
         }
+        if lock(&self.silent).is_some() {
+            let server = Arc::downgrade(self);
+            self.engine().spawn(async move {
+                sleep(KEPT_SILENT).await;
+                if let Some(server) = server.upgrade() {
+                    drop(lock(&server.silent).take());
+                }
+            });
+        }
         if number > 0 && !self.source().is_of_slots {
             // The cause that broke this connection may have broken the other one, which is silent most of the time.
             self.of_slots.iter().for_each(Self::has_moved);
@@ -311,6 +327,7 @@ impl Server {
             }
             left
         };
+        drop(lock(&self.silent).take());
         if let Some(left) = left {
             left.end();
             self.has_lost(&left);
@@ -361,7 +378,12 @@ impl Server {
         let silent = lock(&self.state).silent(number, lasts, maximum(silence.round_trip()));
         match silent {
             Silent::Wait => {}
-            Silent::End => self.discard(number),
+            Silent::End => {
+                if self.source().follows {
+                    lock(&self.silent).get_or_insert(connection);
+                }
+                self.discard(number);
+            }
             Silent::Ask => {
                 let server = Arc::clone(self);
                 self.engine()
