@@ -309,7 +309,7 @@ impl<C: Clone> ServerState<C> {
         self.due = None;
     }
 
-    /// This connection is silent, for so long by now.
+    /// This connection has been silent for this long.
     pub(in crate::store::redis) fn silent(
         &mut self,
         number: u64,
