@@ -1,16 +1,19 @@
 //! The command line.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::num::ParseIntError;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use lock_simulation::meter::Finding;
-use lock_simulation::plan::{Plan, draw};
-use lock_simulation::run::{Report, run, run_for};
-use lock_simulation::shrink::shrink;
+use lock_simulation::run::{Report, run_for};
+use lock_simulation::shrink::{Drawn, shrink};
+use lock_simulation::{plan, quorum};
 
 /// Seeds to run where neither their number nor a time is given.
 const SEEDS: u64 = 2_000;
@@ -20,6 +23,12 @@ const KNOWN: &str = include_str!("../seeds.txt");
 
 /// The seeds that `--fixed` runs after these.
 const FIXED: RangeInclusive<u64> = 1..=1_000;
+
+/// And then over a quorum.
+const FIXED_OF_QUORUM: RangeInclusive<u64> = 1..=200;
+
+/// A seed of a run over a quorum begins with this word.
+const QUORUM: &str = "quorum";
 
 /// How long `--fixed` may take, on a machine however slow.
 const FIXED_TIME: Duration = Duration::from_secs(120);
@@ -41,11 +50,14 @@ struct Arguments {
     /// The first of them.
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Runs them over a quorum.
+    #[arg(long)]
+    quorum: bool,
     /// For how many minutes to run seeds.
     #[arg(long, value_parser = minutes)]
     minutes: Option<Duration>,
-    /// Runs the seeds of seeds.txt and then the first thousand, within two minutes.
-    #[arg(long, conflicts_with_all = ["seeds", "from", "minutes"])]
+    /// Runs the seeds of seeds.txt, then the first thousand, and some over a quorum, within two minutes.
+    #[arg(long, conflicts_with_all = ["seeds", "from", "minutes", "quorum"])]
     fixed: bool,
     /// Of the seeds of --fixed those of one part: `1/2` is the first of two. A process has one thread.
     #[arg(long, hide = true, requires = "fixed", value_parser = part)]
@@ -87,12 +99,79 @@ fn part(text: &str) -> Result<(usize, usize), String> {
         .ok_or_else(|| "not a part".to_owned())
 }
 
+/// A seed, and what its run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seed {
+    Master(u64),
+    Quorum(u64),
+}
+
+/// As seeds.txt has it.
+impl fmt::Display for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Master(seed) => write!(f, "{seed}"),
+            Self::Quorum(seed) => write!(f, "{QUORUM} {seed}"),
+        }
+    }
+}
+
+impl FromStr for Seed {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        match text.strip_prefix(QUORUM) {
+            Some(seed) => seed.trim_start().parse().map(Self::Quorum),
+            None => text.parse().map(Self::Master),
+        }
+    }
+}
+
+impl Seed {
+    fn run(self, only: Option<&'static str>, keep_trace: bool) -> Report {
+        match self {
+            Self::Master(seed) => run_for(only, &plan::draw(seed), keep_trace),
+            Self::Quorum(seed) => quorum::run(only, &quorum::draw(seed), keep_trace),
+        }
+    }
+
+    /// Shows a smaller run with the same finding.
+    fn explain(self, finding: &Finding) {
+        match self {
+            Self::Master(seed) => explain(&plan::draw(seed), finding),
+            Self::Quorum(seed) => explain(&quorum::draw(seed), finding),
+        }
+    }
+
+    /// Whether another build of this program finds something, too.
+    fn is_found_by(self, program: &Path) -> bool {
+        let mut other = Command::new(program);
+        other.args(["--whole", "--seeds", "1", "--from"]);
+        match self {
+            Self::Master(seed) => other.arg(seed.to_string()),
+            Self::Quorum(seed) => other.args([&seed.to_string(), "--quorum"]),
+        };
+        let status = other.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        !status.is_ok_and(|status| status.success())
+    }
+}
+
+impl Arguments {
+    fn seed(&self, seed: u64) -> Seed {
+        if self.quorum {
+            Seed::Quorum(seed)
+        } else {
+            Seed::Master(seed)
+        }
+    }
+}
+
 pub(super) fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(seed) = arguments.trace {
-        return show(seed);
+        return show(arguments.seed(seed));
     }
-    let first = if arguments.fixed || arguments.known {
+    let mut first = if arguments.fixed || arguments.known {
         match known(KNOWN) {
             Ok(known) => known,
             Err(wrong) => {
@@ -105,8 +184,9 @@ pub(super) fn main() -> ExitCode {
     };
     if arguments.fixed {
         let (part, of) = arguments.part.unwrap_or((1, 1));
-        let seeds = first.into_iter().chain(FIXED).skip(part - 1).step_by(of);
-        let seeds: Vec<_> = seeds.collect();
+        let all = first.into_iter().chain(FIXED.map(Seed::Master));
+        let all = all.chain(FIXED_OF_QUORUM.map(Seed::Quorum));
+        let seeds: Vec<_> = all.skip(part - 1).step_by(of).collect();
         let all = seeds.len() as u64;
         return search(&arguments, seeds.into_iter(), Some(FIXED_TIME), Some(all));
     }
@@ -118,16 +198,19 @@ pub(super) fn main() -> ExitCode {
     let seeds = arguments.from..arguments.from.saturating_add(seeds);
     if arguments.hash {
         for seed in seeds {
-            println!("{seed} {:016x}", run(&draw(seed), false).hash);
+            let seed = arguments.seed(seed);
+            println!("{seed} {:016x}", seed.run(None, false).hash);
         }
         return ExitCode::SUCCESS;
     }
+    first.retain(|seed| matches!(seed, Seed::Quorum(_)) == arguments.quorum);
+    let seeds = seeds.map(|seed| arguments.seed(seed));
     let seeds = first.into_iter().chain(seeds);
     search(&arguments, seeds, arguments.minutes, None)
 }
 
 /// The seeds of a list: one a line, behind `#` a comment.
-fn known(list: &str) -> Result<Vec<u64>, String> {
+fn known(list: &str) -> Result<Vec<Seed>, String> {
     let lines = list
         .lines()
         .map(|line| line.split('#').next().unwrap_or_default().trim());
@@ -137,8 +220,8 @@ fn known(list: &str) -> Result<Vec<u64>, String> {
         .collect()
 }
 
-fn show(seed: u64) -> ExitCode {
-    let report = run(&draw(seed), true);
+fn show(seed: Seed) -> ExitCode {
+    let report = seed.run(None, true);
     for line in &report.lines {
         println!("{line}");
     }
@@ -156,29 +239,25 @@ fn show(seed: u64) -> ExitCode {
 /// limit has left out.
 fn search(
     arguments: &Arguments,
-    seeds: impl Iterator<Item = u64>,
+    seeds: impl Iterator<Item = Seed>,
     limit: Option<Duration>,
     all: Option<u64>,
 ) -> ExitCode {
     let began = Instant::now();
     let mut total = Total::default();
     let only = arguments.only.clone().map(|rule| &*rule.leak());
-    let mut rules: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+    let mut rules: BTreeMap<&'static str, (Seed, u64)> = BTreeMap::new();
     for seed in seeds {
         if limit.is_some_and(|limit| began.elapsed() >= limit) {
             break;
         }
-        let plan = draw(seed);
-        let report = run_for(only, &plan, false);
+        let report = seed.run(only, false);
         total.add(&report);
         let Some(finding) = &report.finding else {
             continue;
         };
-        if arguments
-            .against
-            .as_deref()
-            .is_some_and(|other| finds(other, seed))
-        {
+        let other = arguments.against.as_deref();
+        if other.is_some_and(|other| seed.is_found_by(other)) {
             continue;
         }
         if arguments.survey {
@@ -191,7 +270,7 @@ fn search(
             total.print(began.elapsed());
             println!("seed {seed}: {finding}");
             if !arguments.whole {
-                explain(&plan, finding);
+                seed.explain(finding);
             }
             return ExitCode::FAILURE;
         }
@@ -213,22 +292,14 @@ fn search(
     }
 }
 
-/// Whether another build of this program finds something, too.
-fn finds(program: &Path, seed: u64) -> bool {
-    let mut other = Command::new(program);
-    other.args(["--whole", "--seeds", "1", "--from", &seed.to_string()]);
-    let status = other.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    !status.is_ok_and(|status| status.success())
-}
-
-fn explain(plan: &Plan, finding: &Finding) {
+fn explain(plan: &impl Drawn, finding: &Finding) {
     let (smaller, _) = shrink(plan, finding);
-    let report = run(&smaller, true);
-    println!(
-        "{} operations, {} faults show the same:",
-        smaller.operations(),
-        smaller.incidents.len()
-    );
+    let report = smaller.run(true);
+    let lens = smaller.lens();
+    if let Some((faults, operations)) = lens.split_last() {
+        let operations: usize = operations.iter().sum();
+        println!("{operations} operations, {faults} faults show the same:");
+    }
     for line in &report.lines {
         println!("{line}");
     }
@@ -273,7 +344,7 @@ impl Total {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::{Arguments, KNOWN, known};
+    use super::{Arguments, KNOWN, Seed, known};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -295,7 +366,10 @@ mod tests {
     #[test]
     fn a_list_of_seeds_has_comments() {
         let seeds = known("# all of them\n\n17 # stuck\n 4\n").unwrap();
-        assert_eq!(seeds, [17, 4]);
+        assert_eq!(seeds, [Seed::Master(17), Seed::Master(4)]);
+        let of_quorum = known("quorum 7 # left").unwrap();
+        assert_eq!(of_quorum, [Seed::Quorum(7)]);
+        assert_eq!(of_quorum[0].to_string(), "quorum 7");
         assert!(known("17 4").unwrap_err().contains("`17 4`"));
         assert!(known(KNOWN).is_ok());
     }

@@ -6,7 +6,7 @@
 //! - `World`: a run. It ends with `main` or with the first `Finding`.
 //! - `Process`: tasks that connect; it can pause, crash, restart, and end its runtime.
 //! - `Network`: delays, stalls, cuts, resets, refused connections, for one connection, one process or all.
-//! - `Server`: the master, to look into it, to stop, crash and restart it, and to watch its commands.
+//! - `Server`: a master, to look into it, to stop, crash and restart it, and to watch its commands.
 //! - `Trace`: what happens, hashed, and kept as lines where that is wanted.
 //! - `plan`, `run`, `check`, `shrink`: what a seed draws, carrying it out, what must hold meanwhile, and making it smaller.
 //!
@@ -61,6 +61,7 @@ pub mod meter;
 pub mod network;
 pub mod plan;
 pub mod process;
+pub mod quorum;
 pub mod request;
 pub mod run;
 pub mod server;

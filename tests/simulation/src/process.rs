@@ -103,14 +103,27 @@ impl sim::Process for Core {
         drop(abort);
     }
 
-    fn connect(&self, _host: &str, _port: u16) -> sim::Connecting {
-        self.wire.connect(self.index)
+    fn connect(&self, host: &str, _port: u16) -> sim::Connecting {
+        self.wire.connect(self.index, address(host))
     }
 
     fn owner(&self) -> String {
         let number = self.life.next_owner.fetch_add(1, Ordering::Relaxed);
         format!("{}:{number}", self.life.id)
     }
+}
+
+fn urls(nodes: usize, options: &str) -> Vec<String> {
+    let url = |node| format!("redis://n{node}{options}");
+    (0..nodes).map(url).collect()
+}
+
+/// The address with this name: `n1` is the second. Any other name is of the first.
+fn address(host: &str) -> usize {
+    let number = host
+        .strip_prefix('n')
+        .and_then(|number| number.parse().ok());
+    number.unwrap_or(0)
 }
 
 impl Core {
@@ -246,6 +259,36 @@ impl Process {
     /// As [`LockManagerBuilder::connect`]; [`LockError::ShutDown`] where the process ends meanwhile.
     pub async fn connect(&self, builder: LockManagerBuilder) -> Result<LockManager, LockError> {
         self.connect_to(builder, "").await
+    }
+
+    /// Connects a manager in this process to a quorum of so many nodes, whose addresses are the first of the world's servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn connect_quorum(
+        &self,
+        builder: LockManagerBuilder,
+        nodes: usize,
+        options: &'static str,
+    ) -> Result<LockManager, LockError> {
+        let connecting = async move { builder.connect_quorum(urls(nodes, options)).await };
+        let made = self.spawn(connecting).await;
+        made.unwrap_or(Err(LockError::ShutDown))
+    }
+
+    /// Begins a quorum of so many nodes.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::begin_quorum`]; [`LockError::ShutDown`] where the process ends meanwhile.
+    pub async fn begin_quorum(
+        &self,
+        builder: LockManagerBuilder,
+        nodes: usize,
+    ) -> Result<(), LockError> {
+        let begun = self.spawn(builder.begin_quorum(urls(nodes, "")).into_future());
+        begun.await.unwrap_or(Err(LockError::ShutDown))
     }
 
     /// As [`connect`](Self::connect), with RESP2: the server pushes no messages, so waiters ask.

@@ -21,11 +21,12 @@ const LEADERS: &[u8] = b"lock-core:leader:";
 
 type Watcher = Box<dyn FnMut(&Command<'_>)>;
 
-/// The one server of a world. Cheap to clone; clones are the same server.
+/// A server of a world. Cheap to clone; clones are the same server.
 #[derive(Clone)]
 pub struct Server(Rc<Inner>);
 
 struct Inner {
+    index: usize,
     master: RefCell<Master>,
     wire: Wire,
     meter: Meter,
@@ -70,9 +71,10 @@ pub enum Deafness {
 }
 
 impl Server {
-    pub(crate) fn new(wire: Wire, meter: Meter) -> Self {
+    pub(crate) fn new(index: usize, wire: Wire, meter: Meter) -> Self {
         Self(Rc::new(Inner {
-            master: RefCell::new(Master::new(EPOCH)),
+            index,
+            master: RefCell::new(Master::with_seed(EPOCH, index as u64)),
             wire,
             meter,
             commands: Cell::new(0),
@@ -113,7 +115,7 @@ impl Server {
 
     /// Lets a stopped server go on.
     pub fn resume(&self) {
-        if self.0.wire.with(|state| state.up) == Up::Stopped {
+        if self.up() == Up::Stopped {
             self.set(Up::Yes, "goes on");
         }
     }
@@ -123,7 +125,7 @@ impl Server {
     pub fn crash(&self) {
         self.set(Up::No, "crashed");
         self.0.wire.with(|state| {
-            for id in state.known_to_server() {
+            for id in state.known_to(self.0.index) {
                 state.close_from_server(id.0);
             }
         });
@@ -148,7 +150,7 @@ impl Server {
     }
 
     fn start(&self, how: &str, start: impl FnOnce(&mut Master)) {
-        if self.0.wire.with(|state| state.up) != Up::No {
+        if self.up() != Up::No {
             self.crash();
         }
         self.with(start);
@@ -157,16 +159,15 @@ impl Server {
 
     /// Puts a copy of its data of before in the place of its data. Connections stay.
     pub fn replace(&self, data: Data) {
-        let what = format_args!("its data are replaced by an older copy");
-        self.0.wire.trace.line("server", what);
+        self.note(format_args!("its data are replaced by an older copy"));
         self.with(|master| master.replace(data));
     }
 
     /// Another server is the master from now on, behind the same address, with the same data. The connections that are there
     /// stay with the one before, which refuses to write.
     pub fn demote(&self) {
-        self.0.wire.trace.line("server", format_args!("demoted"));
-        let there = self.0.wire.with(|state| state.known_to_server());
+        self.note(format_args!("demoted"));
+        let there = self.0.wire.with(|state| state.known_to(self.0.index));
         self.0
             .demoted
             .borrow_mut()
@@ -175,8 +176,7 @@ impl Server {
 
     /// Sets the clock of the master forward by this number of microseconds, or back.
     pub fn skew(&self, by: i64) {
-        let what = format_args!("its clock is another one, by {by} µs");
-        self.0.wire.trace.line("server", what);
+        self.note(format_args!("its clock is another one, by {by} µs"));
         let epoch = self.0.epoch.get().saturating_add_signed(by);
         self.0.epoch.set(epoch);
         self.0
@@ -204,10 +204,7 @@ impl Server {
         } else {
             "the master"
         };
-        self.0
-            .wire
-            .trace
-            .line("server", format_args!("its address leads to {what}"));
+        self.note(format_args!("its address leads to {what}"));
         let mut replica = self.0.replica.borrow_mut();
         let replica = replica.get_or_insert_with(|| Master::with_seed(EPOCH, 1));
         replica.faults().read_only = true;
@@ -217,7 +214,11 @@ impl Server {
     /// Whether it answers.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.0.wire.with(|state| state.up) == Up::Yes
+        self.up() == Up::Yes
+    }
+
+    fn up(&self) -> Up {
+        self.0.wire.with(|state| state.up[self.0.index])
     }
 
     /// Shows each command to `watcher` when it arrives, before it is done.
@@ -269,8 +270,15 @@ impl Server {
     }
 
     fn set(&self, up: Up, what: &str) {
-        self.0.wire.trace.line("server", format_args!("{what}"));
-        self.0.wire.with(|state| state.set_up(up));
+        self.note(format_args!("{what}"));
+        self.0.wire.with(|state| state.set_up(self.0.index, up));
+    }
+
+    fn note(&self, what: fmt::Arguments<'_>) {
+        match self.0.index {
+            0 => self.0.wire.trace.line("server", what),
+            index => self.0.wire.trace.line(format_args!("server {index}"), what),
+        }
     }
 
     pub(crate) fn connect(&self, id: u64) {

@@ -1,15 +1,58 @@
 //! Making a run that shows something smaller: fewer operations, fewer faults, fewer tasks.
 
 use crate::meter::Finding;
-use crate::plan::Plan;
-use crate::run::run;
+use crate::run::Report;
+use crate::{plan, quorum, run};
 
 /// Runs that are tried at the most.
 const TRIES: usize = 400;
 
+/// A plan, from which something can be left out.
+pub trait Drawn: Clone {
+    /// Carries it out.
+    fn run(&self, keep_trace: bool) -> Report;
+
+    /// How long its lists are: the operations of each task, then the faults.
+    fn lens(&self) -> Vec<usize>;
+
+    /// Leaves out a stretch of one of these lists.
+    fn remove(&mut self, list: usize, at: usize, many: usize);
+}
+
+/// A plan of either kind: they have the same lists.
+macro_rules! drawn {
+    ($plan:ty, $run:expr) => {
+        impl Drawn for $plan {
+            fn run(&self, keep_trace: bool) -> Report {
+                $run(None, self, keep_trace)
+            }
+
+            fn lens(&self) -> Vec<usize> {
+                let tasks = self.processes.iter().flat_map(|process| &process.tasks);
+                let tasks = tasks.map(Vec::len);
+                tasks.chain([self.incidents.len()]).collect()
+            }
+
+            fn remove(&mut self, list: usize, at: usize, many: usize) {
+                let mut tasks = self.processes.iter_mut().flat_map(|it| &mut it.tasks);
+                match tasks.nth(list) {
+                    Some(ops) => drop(ops.drain(at..(at + many).min(ops.len()))),
+                    None => {
+                        let end = (at + many).min(self.incidents.len());
+                        self.incidents.drain(at..end);
+                    }
+                }
+            }
+        }
+    };
+}
+
+drawn!(plan::Plan, run::run_for);
+drawn!(quorum::Plan, quorum::run);
+
 /// The smallest plan found that shows the same rule broken, and what it shows.
 #[must_use]
-pub fn shrink(plan: &Plan, finding: &Finding) -> (Plan, Finding) {
+pub fn shrink<P: Drawn>(plan: &P, finding: &Finding) -> (P, Finding) {
     let mut best = (plan.clone(), finding.clone());
     let mut tries = 0;
     loop {
@@ -23,67 +66,27 @@ pub fn shrink(plan: &Plan, finding: &Finding) -> (Plan, Finding) {
     }
 }
 
-fn size(plan: &Plan) -> usize {
-    plan.operations() + plan.incidents.len()
+fn size(plan: &impl Drawn) -> usize {
+    plan.lens().iter().sum()
 }
 
 /// Leaves out one stretch after the other of so many: of the faults, and of the operations of each task.
-fn thin(best: &mut (Plan, Finding), parts: usize, tries: &mut usize) {
-    let places: Vec<_> = lists(&best.0);
-    for place in places {
+fn thin<P: Drawn>(best: &mut (P, Finding), parts: usize, tries: &mut usize) {
+    for list in 0..best.0.lens().len() {
         let mut at = 0;
         loop {
-            let len = len(&best.0, place);
+            let len = best.0.lens()[list];
             let stretch = (len / parts).max(1);
             if at >= len || *tries >= TRIES {
                 break;
             }
             let mut smaller = best.0.clone();
-            remove(&mut smaller, place, at, stretch);
+            smaller.remove(list, at, stretch);
             *tries += 1;
-            match run(&smaller, false).finding {
+            match smaller.run(false).finding {
                 Some(finding) if finding.rule == best.1.rule => *best = (smaller, finding),
                 _ => at += stretch,
             }
-        }
-    }
-}
-
-/// A list in a plan: the faults, or the operations of a task.
-#[derive(Clone, Copy)]
-enum Place {
-    Incidents,
-    Operations(usize, usize),
-}
-
-fn lists(plan: &Plan) -> Vec<Place> {
-    let of = |(index, process): (usize, &crate::plan::ProcessPlan)| {
-        let tasks = 0..process.tasks.len();
-        tasks
-            .map(move |task| Place::Operations(index, task))
-            .collect::<Vec<_>>()
-    };
-    let operations = plan.processes.iter().enumerate().flat_map(of);
-    operations.chain([Place::Incidents]).collect()
-}
-
-fn len(plan: &Plan, place: Place) -> usize {
-    match place {
-        Place::Incidents => plan.incidents.len(),
-        Place::Operations(process, task) => plan.processes[process].tasks[task].len(),
-    }
-}
-
-fn remove(plan: &mut Plan, place: Place, at: usize, many: usize) {
-    match place {
-        Place::Incidents => {
-            let end = (at + many).min(plan.incidents.len());
-            plan.incidents.drain(at..end);
-        }
-        Place::Operations(process, task) => {
-            let ops = &mut plan.processes[process].tasks[task];
-            let end = (at + many).min(ops.len());
-            ops.drain(at..end);
         }
     }
 }

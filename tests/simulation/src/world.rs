@@ -1,4 +1,4 @@
-//! A world: a server, a network and processes, on one thread and in virtual time.
+//! A world: servers, a network and processes, on one thread and in virtual time.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ use crate::trace::Trace;
 pub struct Settings {
     /// All that is random follows from it.
     pub seed: u64,
+    /// How many servers there are; at least one. The address of each leads to it.
+    pub servers: usize,
     /// Whether the lines of the trace are kept. They are hashed in any case.
     pub keep_trace: bool,
     /// Where the run ends that would not end by itself.
@@ -55,7 +57,7 @@ pub struct Outcome<T> {
     pub hash: u64,
     /// Virtual time.
     pub lasted: Duration,
-    /// Commands that the server was sent.
+    /// Commands that the servers were sent.
     pub commands: u64,
     /// Polls of tasks.
     pub polls: u64,
@@ -70,7 +72,7 @@ struct Inner {
     trace: Trace,
     meter: Meter,
     network: Network,
-    server: Server,
+    servers: Vec<Server>,
     processes: RefCell<BTreeMap<usize, Process>>,
     runtimes: Arc<AtomicU64>,
 }
@@ -99,21 +101,21 @@ impl World {
             .expect("a runtime without I/O needs nothing of the system");
         let trace = Trace::new(settings.keep_trace);
         let meter = Meter::new(settings.limits, trace.clone());
-        let (value, lasted, server) = runtime.block_on(async {
+        let (value, lasted, servers) = runtime.block_on(async {
             sim::begin(settings.seed);
-            let world = Self::new(settings.seed, trace.clone(), meter.clone());
-            let server = world.0.server.clone();
-            let driver = Driver::new(world.0.network.0.clone(), server.clone(), meter.clone());
+            let world = Self::new(settings, trace.clone(), meter.clone());
+            let servers = world.0.servers.clone();
+            let driver = Driver::new(world.0.network.0.clone(), servers.clone(), meter.clone());
             tokio::task::spawn_local(driver.run());
             let value = until_found(&meter, main(world)).await;
-            (value, sim::elapsed(), server)
+            (value, sim::elapsed(), servers)
         });
         let hash = trace.hash();
         // Tasks that are left are dropped: nothing of that is a part of the run.
         let (lines, polls) = (trace.take(), meter.polls());
         drop(runtime);
-        let commands = server.commands();
-        server.is_over();
+        let commands = servers.iter().map(Server::commands).sum();
+        servers.iter().for_each(Server::is_over);
         Outcome {
             value,
             findings: meter.findings(),
@@ -125,11 +127,14 @@ impl World {
         }
     }
 
-    fn new(seed: u64, trace: Trace, meter: Meter) -> Self {
-        let wire = Wire::new(mixed(seed, 1), trace.clone());
+    fn new(settings: Settings, trace: Trace, meter: Meter) -> Self {
+        let Settings { seed, servers, .. } = settings;
+        let servers = servers.max(1);
+        let wire = Wire::new(mixed(seed, 1), servers, trace.clone());
+        let server = |index| Server::new(index, wire.clone(), meter.clone());
         Self(Rc::new(Inner {
             seed,
-            server: Server::new(wire.clone(), meter.clone()),
+            servers: (0..servers).map(server).collect(),
             network: Network(wire),
             trace,
             meter,
@@ -183,10 +188,16 @@ impl World {
         &self.0.network
     }
 
-    /// The server.
+    /// The first server.
     #[must_use]
     pub fn server(&self) -> &Server {
-        &self.0.server
+        &self.0.servers[0]
+    }
+
+    /// All servers.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.0.servers
     }
 
     /// The trace.

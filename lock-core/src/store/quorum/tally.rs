@@ -99,7 +99,7 @@ impl Tally {
         let mut clients: HashMap<&str, (usize, &Option<Box<str>>, bool)> = HashMap::default();
         let mut refused = Vec::new();
         // Votes that do not count together with the others are failures.
-        let void = self.clocks().count() - granted;
+        let void = self.void();
         let mut failed = void;
         for vote in self.votes.iter().flatten() {
             match vote {
@@ -159,10 +159,15 @@ impl Tally {
             .collect()
     }
 
-    /// Whether a majority has answered.
+    /// Whether a majority has answered, without votes that do not count together with the others.
     pub(super) fn has_heard_a_majority(&self) -> bool {
         let heard = self.votes.iter().flatten().filter(|vote| vote.is_ok());
-        heard.count() >= majority(self.nodes)
+        heard.count() - self.void() >= majority(self.nodes)
+    }
+
+    /// The number of votes that do not count together with the others.
+    fn void(&self) -> usize {
+        self.clocks().count() - self.granted()
     }
 
     /// The nodes that have refused their votes.
@@ -305,6 +310,18 @@ mod tests {
         // Those that have jumped together are no majority.
         let together = [at(0), at(60_000), at(60_010), busy("a", 1), busy("a", 1)];
         assert_eq!(verdict(&together).unwrap().unwrap(), Verdict::Split);
+    }
+
+    #[test]
+    fn a_clock_that_has_jumped_leaves_a_far_node_its_time_to_vote() {
+        let mut tally = Tally::new(3, MS * 250);
+        tally.count(0, at(60_000));
+        tally.count(1, at(0));
+        assert!(tally.verdict().is_none());
+        assert!(!tally.has_heard_a_majority(), "the third decides");
+        tally.count(2, at(10));
+        assert!(tally.has_heard_a_majority());
+        assert!(matches!(tally.verdict(), Some(Ok(Verdict::Won { .. }))));
     }
 
     #[test]

@@ -23,17 +23,17 @@ const TO_CLIENT: u64 = 1 << 63;
 /// A future that never ends.
 pub(crate) struct Driver {
     wire: Wire,
-    server: Server,
+    servers: Vec<Server>,
     meter: Meter,
     start: Instant,
     sleep: Pin<Box<Sleep>>,
 }
 
 impl Driver {
-    pub(crate) fn new(wire: Wire, server: Server, meter: Meter) -> Self {
+    pub(crate) fn new(wire: Wire, servers: Vec<Server>, meter: Meter) -> Self {
         Self {
             wire,
-            server,
+            servers,
             meter,
             start: Instant::now() - sim::elapsed(),
             sleep: Box::pin(sleep(Duration::ZERO)),
@@ -50,8 +50,8 @@ impl Driver {
                         .trace
                         .line(ConnectionId(id), format_args!("-> end"));
                     let was_known = self.wire.with(|state| state.unknown(id));
-                    if was_known {
-                        self.server.disconnect(id);
+                    if was_known && let Some(server) = self.server_of(id) {
+                        server.disconnect(id);
                     }
                     self.wire.with(|state| state.tidy(id));
                 }
@@ -67,8 +67,15 @@ impl Driver {
             self.wire
                 .trace
                 .line(ConnectionId(id), format_args!("accepted"));
-            self.server.connect(id);
+            if let Some(server) = self.server_of(id) {
+                server.connect(id);
+            }
         }
+    }
+
+    fn server_of(&self, id: u64) -> Option<&Server> {
+        let server = self.wire.with(|state| state.server_of(ConnectionId(id)));
+        self.servers.get(server?)
     }
 
     fn deliver(&self, id: u64) {
@@ -118,8 +125,11 @@ impl Driver {
                 .line(ConnectionId(id), format_args!("reset before a request"));
             return;
         }
-        self.note(id, bytes);
-        let mut outputs = self.server.receive(id, bytes);
+        let Some(server) = self.server_of(id) else {
+            return;
+        };
+        self.note(server, id, bytes);
+        let mut outputs = server.receive(id, bytes);
         let is_own = |output: &Output| matches!(output, Output::Bytes(to, _) if *to == id);
         let answered = outputs.iter().any(is_own);
         let cut = answered
@@ -159,13 +169,13 @@ impl Driver {
             }
             state.push(id, false, Payload::Reset);
             if state.unknown(id) {
-                state.gone.push(id);
+                state.tell_master(id);
             }
         });
     }
 
     /// Writes down what arrives at the server, and shows each command to those who watch.
-    fn note(&self, id: u64, bytes: &[u8]) {
+    fn note(&self, server: &Server, id: u64, bytes: &[u8]) {
         let taken = self.wire.with(|state| {
             let connection = state.connections.get_mut(&id)?;
             Some((connection.process, take(&mut connection.requests)))
@@ -177,7 +187,7 @@ impl Driver {
         let mut text = String::new();
         requests.feed(bytes, |bytes, words| {
             let command = Command::new(process, ConnectionId(id), bytes, words);
-            self.server.saw(&command);
+            server.saw(&command);
             if keeps {
                 let _ = write!(text, "{command}; ");
             }
@@ -215,8 +225,8 @@ impl Driver {
                     std::mem::replace(&mut state.events, later),
                 )
             });
-            for id in gone {
-                self.server.disconnect(id);
+            for (id, server) in gone {
+                self.servers[server].disconnect(id);
                 self.wire.with(|state| state.tidy(id));
             }
             for event in due.into_values() {

@@ -27,8 +27,8 @@ impl State {
         }
     }
 
-    pub(crate) fn set_up(&mut self, up: Up) {
-        self.up = up;
+    pub(crate) fn set_up(&mut self, server: usize, up: Up) {
+        self.up[server] = up;
         self.look_again();
     }
 
@@ -57,7 +57,9 @@ impl State {
     }
 
     pub(super) fn heal(&mut self) {
-        for conditions in std::iter::once(&mut self.all).chain(&mut self.processes) {
+        let some = self.processes.iter_mut().chain(&mut self.servers);
+        let some = some.chain(self.links.values_mut());
+        for conditions in some.chain([&mut self.all]) {
             conditions.stalled = [false; 2];
             conditions.connects = None;
         }
@@ -74,11 +76,11 @@ impl State {
         if self.cuts.is_empty() {
             return None;
         }
-        let process = self.connections.get(&id)?.process;
+        let connection = self.connections.get(&id)?;
         let place = self
             .cuts
             .iter()
-            .position(|(target, cut)| is_for(*target, id, process) && kind(*cut))?;
+            .position(|(target, cut)| is_for(*target, id, connection) && kind(*cut))?;
         Some(self.cuts.remove(place).1)
     }
 
@@ -91,11 +93,13 @@ impl State {
         open.into_iter().map(ConnectionId).collect()
     }
 
-    pub(crate) fn known_to_server(&self) -> Vec<ConnectionId> {
-        self.ids(|c| c.known)
-            .into_iter()
-            .map(ConnectionId)
-            .collect()
+    pub(super) fn server_of(&self, id: ConnectionId) -> Option<usize> {
+        self.connections.get(&id.0).map(|it| it.server)
+    }
+
+    pub(crate) fn known_to(&self, server: usize) -> Vec<ConnectionId> {
+        let known = self.ids(|c| c.known && c.server == server);
+        known.into_iter().map(ConnectionId).collect()
     }
 
     pub(super) fn counts(&self, process: usize) -> Counts {
@@ -112,10 +116,14 @@ impl State {
     }
 }
 
-pub(super) fn is_for(target: Target, id: u64, process: usize) -> bool {
+pub(super) fn is_for(target: Target, id: u64, connection: &Connection) -> bool {
     match target {
         Target::All => true,
-        Target::Process(n) => n == process,
+        Target::Process(n) => n == connection.process,
+        Target::Server(n) => n == connection.server,
+        Target::Link(process, server) => {
+            (process, server) == (connection.process, connection.server)
+        }
         Target::Connection(one) => one.0 == id,
     }
 }

@@ -37,6 +37,10 @@ pub enum Target {
     Process(usize),
     /// One connection.
     Connection(ConnectionId),
+    /// The connections to a server, also those to come.
+    Server(usize),
+    /// The connections of a process to a server, also those to come: the process first.
+    Link(usize, usize),
 }
 
 /// Which of the two pipes of a connection.
@@ -148,7 +152,8 @@ pub struct Counts {
 pub struct Network(pub(crate) Wire);
 
 impl Network {
-    /// How long bytes are under way, in both directions. A connection goes before its process, and that before all.
+    /// How long bytes are under way, in both directions. A connection goes before its link, that before its server, that before
+    /// its process, and that before all.
     pub fn delay(&self, target: Target, delay: Delay) {
         self.0.fault(
             target,
@@ -166,7 +171,7 @@ impl Network {
         self.0.with(|state| state.split = percent);
     }
 
-    /// Holds all bytes back from now on. Connects of a process that stalls, or of all, are held back as well.
+    /// Holds all bytes back from now on. Connects are held back as well, unless the target is a connection.
     pub fn stall(&self, target: Target, way: Way) {
         self.0.fault(target, format_args!("stall {way:?}"));
         self.0.with(|state| state.set_stall(target, way, true));
@@ -212,8 +217,8 @@ impl Network {
         self.0.with(|state| state.cuts.clear());
     }
 
-    /// What becomes of attempts to connect from now on: of one process, or, with [`Target::All`], of all. The
-    /// worse of the two counts, in the order of [`Connects`].
+    /// What becomes of attempts to connect from now on. The worst of what is set for all, a process, a server and a link counts, in
+    /// the order of [`Connects`].
     pub fn connects(&self, target: Target, connects: Connects) {
         self.0.fault(target, format_args!("connects {connects:?}"));
         self.0.with(|state| state.set_connects(target, connects));
@@ -225,16 +230,33 @@ impl Network {
         self.0.with(state::State::heal);
     }
 
+    /// An address leads to another server from now on. The connections that are there stay.
+    pub fn leads(&self, address: usize, server: usize) {
+        let what = format_args!("address {address} leads to server {server}");
+        self.0.fault(Target::All, what);
+        self.0.with(|state| state.leads[address] = server);
+    }
+
     /// The connections that a process has open, oldest first.
     #[must_use]
     pub fn connections(&self, process: usize) -> Vec<ConnectionId> {
         self.0.with(|state| state.open_of(process))
     }
 
-    /// The connections that the server knows.
+    /// Those of them that lead to a server.
+    #[must_use]
+    pub fn connections_to(&self, process: usize, server: usize) -> Vec<ConnectionId> {
+        self.0.with(|state| {
+            let mut open = state.open_of(process);
+            open.retain(|id| state.server_of(*id) == Some(server));
+            open
+        })
+    }
+
+    /// The connections that the first server knows.
     #[must_use]
     pub fn known_to_server(&self) -> Vec<ConnectionId> {
-        self.0.with(|state| state.known_to_server())
+        self.0.with(|state| state.known_to(0))
     }
 
     /// What a process has to do with the network.

@@ -63,6 +63,7 @@ pub(super) enum Stage {
 
 pub(super) struct Connection {
     pub(super) process: usize,
+    pub(super) server: usize,
     pub(super) stage: Stage,
     pub(super) inbox: VecDeque<u8>,
     pub(super) reader: Option<Waker>,
@@ -104,11 +105,17 @@ pub(crate) struct State {
     next_connection: u64,
     pub(super) all: Conditions,
     pub(super) processes: Vec<Conditions>,
+    pub(super) servers: Vec<Conditions>,
+    /// Between a process and a server.
+    pub(super) links: BTreeMap<(usize, usize), Conditions>,
+    /// The server to which each address leads.
+    pub(super) leads: Vec<usize>,
     pub(super) split: u8,
     pub(super) cuts: Vec<(Target, Cut)>,
-    pub(crate) up: Up,
-    /// The server has seen these go, and the master is to be told.
-    pub(super) gone: Vec<u64>,
+    /// Of each server.
+    pub(crate) up: Vec<Up>,
+    /// The server has seen these go, and its master is to be told.
+    pub(super) gone: Vec<(u64, usize)>,
     /// Those to wake when the state is let go.
     pub(super) wake: Vec<Waker>,
     /// The task of the network, and until when it sleeps.
@@ -122,7 +129,7 @@ pub(super) fn now() -> u64 {
 }
 
 impl State {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, servers: usize) -> Self {
         Self {
             rng: Rng::with_seed(seed),
             events: BTreeMap::new(),
@@ -131,9 +138,12 @@ impl State {
             next_connection: 1,
             all: Conditions::default(),
             processes: Vec::new(),
+            servers: (0..servers).map(|_| Conditions::default()).collect(),
+            links: BTreeMap::new(),
+            leads: (0..servers).collect(),
             split: 0,
             cuts: Vec::new(),
-            up: Up::Yes,
+            up: vec![Up::Yes; servers],
             gone: Vec::new(),
             wake: Vec::new(),
             driver: None,
@@ -152,8 +162,23 @@ impl State {
         match target {
             Target::All => Some(&mut self.all),
             Target::Process(n) => Some(self.of(n)),
+            Target::Server(n) => self.servers.get_mut(n),
+            Target::Link(process, server) => Some(self.links.entry((process, server)).or_default()),
             Target::Connection(_) => None,
         }
+    }
+
+    /// What is set for the connections of a process to a server, the closest first.
+    pub(super) fn set_for(
+        &self,
+        process: usize,
+        server: usize,
+    ) -> impl Iterator<Item = &Conditions> {
+        let link = self.links.get(&(process, server));
+        let both = [self.servers.get(server), self.processes.get(process)];
+        link.into_iter()
+            .chain(both.into_iter().flatten())
+            .chain([&self.all])
     }
 
     pub(super) fn set_delay(&mut self, target: Target, delay: Delay) {
@@ -171,9 +196,9 @@ impl State {
         }
     }
 
-    fn draw_delay(&mut self, process: usize, of_connection: Option<Delay>) -> u64 {
-        let of_process = self.processes.get(process).and_then(|p| p.delay);
-        let delay = of_connection.or(of_process).or(self.all.delay);
+    fn draw_delay(&mut self, process: usize, server: usize, of_connection: Option<Delay>) -> u64 {
+        let closest = || self.set_for(process, server).find_map(|it| it.delay);
+        let delay = of_connection.or_else(closest);
         delay.unwrap_or(Delay::NONE).draw(&mut self.rng)
     }
 
@@ -190,18 +215,21 @@ impl State {
 
     // Connecting.
 
-    pub(super) fn begin_connect(&mut self, process: usize) -> u64 {
+    pub(super) fn begin_connect(&mut self, process: usize, address: usize) -> u64 {
         let id = self.next_connection;
         self.next_connection += 1;
-        let trip = self.draw_delay(process, None) + self.draw_delay(process, None);
+        let server = self.leads[address];
+        let mut trip = self.draw_delay(process, server, None);
+        trip += self.draw_delay(process, server, None);
         let conditions = self.of(process);
         conditions.attempts += 1;
-        let after = match self.connects_of(process) {
+        let after = match self.connects_of(process, server) {
             Connects::Slow(time) => time.as_millis() as u64,
             _ => trip,
         };
         let connection = Connection {
             process,
+            server,
             stage: Stage::Connecting,
             inbox: VecDeque::new(),
             reader: None,
@@ -222,15 +250,14 @@ impl State {
         id
     }
 
-    pub(super) fn connects_of(&self, process: usize) -> Connects {
-        let of_process = self.processes.get(process).and_then(|p| p.connects);
+    pub(super) fn connects_of(&self, process: usize, server: usize) -> Connects {
         let rank = |connects: &Connects| match connects {
             Connects::Open => 0,
             Connects::Slow(_) => 1,
             Connects::Refused => 2,
             Connects::Hang => 3,
         };
-        let known = [of_process, self.all.connects].into_iter().flatten();
+        let known = self.set_for(process, server).filter_map(|it| it.connects);
         known.max_by_key(rank).unwrap_or(Connects::Open)
     }
 
@@ -243,13 +270,15 @@ impl State {
 
     /// The handshake of a connection comes to its end. True where the server has accepted it.
     pub(super) fn finish_connect(&mut self, id: u64) -> bool {
-        let Some(process) = self.connections.get(&id).map(|c| c.process) else {
+        let known = self.connections.get(&id).map(|c| (c.process, c.server));
+        let Some((process, server)) = known else {
             return false;
         };
-        let stalls = |c: &Conditions| c.stalled.contains(&true);
-        let stalled = stalls(&self.all) || self.processes.get(process).is_some_and(stalls);
-        let connects = self.connects_of(process);
-        let up = self.up;
+        let mut set = self.set_for(process, server);
+        let stalled = set.any(|it| it.stalled.contains(&true));
+        drop(set);
+        let connects = self.connects_of(process, server);
+        let up = self.up[server];
         let Some(connection) = self.connections.get_mut(&id) else {
             return false;
         };
@@ -296,8 +325,8 @@ impl State {
         let Some(connection) = self.connections.get(&id) else {
             return;
         };
-        let (process, delay) = (connection.process, connection.delay);
-        let due = now() + self.draw_delay(process, delay);
+        let (process, server, delay) = (connection.process, connection.server, connection.delay);
+        let due = now() + self.draw_delay(process, server, delay);
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
@@ -325,11 +354,12 @@ impl State {
 
     /// What arrives now in one of the pipes of a connection.
     pub(super) fn arrived(&mut self, id: u64, to_server: bool) -> Option<Payload> {
-        let process = self.connections.get(&id)?.process;
+        let Connection {
+            process, server, ..
+        } = *self.connections.get(&id)?;
         let side = usize::from(!to_server);
-        let is_stalled = self.all.stalled[side]
-            || self.processes.get(process).is_some_and(|p| p.stalled[side])
-            || (to_server && self.up == Up::Stopped);
+        let is_stalled = self.set_for(process, server).any(|it| it.stalled[side])
+            || (to_server && self.up[server] == Up::Stopped);
         let connection = self.connections.get_mut(&id)?;
         let pipe = if to_server {
             &mut connection.to_server
@@ -416,14 +446,15 @@ impl State {
         self.tidy(id);
     }
 
-    fn tell_master(&mut self, id: u64) {
-        self.gone.push(id);
+    pub(super) fn tell_master(&mut self, id: u64) {
+        let server = self.connections.get(&id).map_or(0, |it| it.server);
+        self.gone.push((id, server));
         self.wake.extend(self.driver.take());
     }
 
     pub(super) fn reset_all(&mut self, target: Target) -> usize {
         let all = self.connections.iter();
-        let hit = all.filter(|(id, c)| is_for(target, **id, c.process) && c.known);
+        let hit = all.filter(|(id, c)| is_for(target, **id, c) && c.known);
         let hit: Vec<u64> = hit.map(|(id, _)| *id).collect();
         for id in &hit {
             self.reset(*id);

@@ -26,11 +26,11 @@ struct SimStream {
 }
 
 impl Wire {
-    /// Connects to the server.
-    pub(crate) fn connect(&self, process: usize) -> sim::Connecting {
-        let id = self.with(|state| state.begin_connect(process));
-        self.trace
-            .line(ConnectionId(id), format_args!("p{process} connects"));
+    /// Connects to the server to which an address leads.
+    pub(crate) fn connect(&self, process: usize, address: usize) -> sim::Connecting {
+        let id = self.with(|state| state.begin_connect(process, address));
+        let what = format_args!("p{process} connects to {address}");
+        self.trace.line(ConnectionId(id), what);
         Box::pin(Attempt {
             wire: self.clone(),
             id,

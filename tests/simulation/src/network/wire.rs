@@ -22,9 +22,9 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(seed: u64, trace: Trace) -> Self {
+    pub(crate) fn new(seed: u64, servers: usize, trace: Trace) -> Self {
         Self {
-            state: Arc::new(Mutex::new(State::new(seed))),
+            state: Arc::new(Mutex::new(State::new(seed, servers))),
             trace,
         }
     }
@@ -46,6 +46,13 @@ impl Wire {
         match target {
             Target::All => self.trace.line("network", format_args!("{what}")),
             Target::Process(n) => self.trace.line("network", format_args!("p{n}: {what}")),
+            Target::Server(n) => self
+                .trace
+                .line("network", format_args!("to server {n}: {what}")),
+            Target::Link(process, server) => {
+                let what = format_args!("p{process} to server {server}: {what}");
+                self.trace.line("network", what);
+            }
             Target::Connection(id) => self.trace.line("network", format_args!("{id}: {what}")),
         }
     }

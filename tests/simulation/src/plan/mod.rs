@@ -1,7 +1,7 @@
 //! What a seed draws before its run: who does what when, and what goes wrong. A plan is data, so a run can be repeated with
 //! parts of it left out.
 
-mod chance;
+pub(crate) mod chance;
 mod draw;
 mod fault;
 mod floor;

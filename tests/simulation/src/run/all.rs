@@ -33,7 +33,7 @@ pub(super) async fn carry_out(
     let waiting = Waiting(checks, waiter);
     let tell = |polled| checks.is_polled(waiter, polled);
     let asking = ask(context, op, asked, &waiting);
-    let result = Attended::new(asking, op.attention, checks, tell).await;
+    let result = Attended::new(asking, op.attention, || checks.asleep(), tell).await;
     drop(waiting);
     match result {
         None => context.note(format_args!("#{number} dropped")),

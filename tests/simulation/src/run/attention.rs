@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-use crate::check::{Asleep, Checks};
 use crate::plan::Attention;
 
 /// Polls a future with gaps. `None` where it is to be dropped.
-pub(super) struct Attended<'a, T> {
+pub(crate) struct Attended<'a, T, S> {
     future: Pin<Box<dyn Future<Output = T> + 'a>>,
     attention: Attention,
     polls: u32,
     /// It is dropped instead of the next poll.
     ends: bool,
-    asleep: Option<(Pin<Box<Sleep>>, Asleep)>,
-    checks: Checks,
+    asleep: Option<(Pin<Box<Sleep>>, S)>,
+    /// Makes what is there while it does not run.
+    falls_asleep: Box<dyn Fn() -> S + 'a>,
     /// Told whether it is polled from now on.
     tell: Box<dyn Fn(bool) + 'a>,
 }
 
-impl<'a, T> Attended<'a, T> {
-    pub(super) fn new(
+impl<'a, T, S> Attended<'a, T, S> {
+    pub(crate) fn new(
         future: impl Future<Output = T> + 'a,
         attention: Attention,
-        checks: &Checks,
+        falls_asleep: impl Fn() -> S + 'a,
         tell: impl Fn(bool) + 'a,
     ) -> Self {
         Self {
@@ -35,13 +35,13 @@ impl<'a, T> Attended<'a, T> {
             polls: 0,
             ends: false,
             asleep: None,
-            checks: checks.clone(),
+            falls_asleep: Box::new(falls_asleep),
             tell: Box::new(tell),
         }
     }
 }
 
-impl<T> Future for Attended<'_, T> {
+impl<T, S: Unpin> Future for Attended<'_, T, S> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
@@ -75,7 +75,7 @@ impl<T> Future for Attended<'_, T> {
                     if self.polls == polls =>
                 {
                     (self.tell)(false);
-                    let asleep = self.checks.asleep();
+                    let asleep = (self.falls_asleep)();
                     self.asleep = Some((Box::pin(sleep(Duration::from_millis(time))), asleep));
                 }
                 _ => return Poll::Pending,

@@ -96,6 +96,6 @@ pub(super) async fn observe(context: &Context, op: &Op, asked: &Asked) -> Result
         Ok(())
     };
     let tell = |polled| checks.is_observing(observer, polled);
-    let watched = Attended::new(watching, op.attention, checks, tell).await;
+    let watched = Attended::new(watching, op.attention, || checks.asleep(), tell).await;
     watched.unwrap_or(Ok(()))
 }

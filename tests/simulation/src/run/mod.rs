@@ -1,7 +1,7 @@
 //! Carrying out a plan.
 
 mod all;
-mod attention;
+pub(crate) mod attention;
 mod data;
 mod election;
 mod faults;
@@ -85,6 +85,7 @@ pub fn run(plan: &Plan, keep_trace: bool) -> Report {
 pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Report {
     let settings = Settings {
         seed: plan.seed,
+        servers: 1,
         keep_trace,
         limits: Limits {
             only: rule,

@@ -178,7 +178,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     let owner = context.owner(number);
     let owner = matches!(op.kind, Kind::Reentrant(_)).then_some(&owner);
     let asking = ask(context, op, owner, &asked, &waiting);
-    let result = Attended::new(asking, op.attention, &run.checks, tell).await;
+    let result = Attended::new(asking, op.attention, || run.checks.asleep(), tell).await;
     drop(waiting);
     match result {
         None => context.note(format_args!("#{number} dropped")),
@@ -476,7 +476,7 @@ pub(super) async fn end<G>(
             let _ = Attended::new(
                 release(guard),
                 Attention::Drop(polls),
-                &context.run.checks,
+                || context.run.checks.asleep(),
                 |_| (),
             )
             .await;
@@ -535,7 +535,7 @@ async fn call_guarded(context: &Context, op: &Op, guard: &LockGuard) {
         } else {
             Attention::Drop(1)
         };
-        let called = Attended::new(call, attention, &context.run.checks, |_| ()).await;
+        let called = Attended::new(call, attention, || context.run.checks.asleep(), |_| ()).await;
         context.note(format_args!("guarded with {fence}: {called:?}"));
     }
 }

@@ -1,0 +1,160 @@
+//! What a seed draws before a run over a quorum. All times are in milliseconds of virtual time.
+
+use crate::network::{Cut, Delay, Way};
+use crate::plan::Op;
+
+/// A whole run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What it was drawn from; the run draws its own random numbers from it, too.
+    pub seed: u64,
+    /// How many masters are asked. Behind them come those that will replace one.
+    pub nodes: usize,
+    /// The wait of a node that may have forgotten votes.
+    pub wait: u64,
+    /// Whether an operator begins the quorum, so that its first locks need not wait.
+    pub begun: bool,
+    /// By how much the clock of each node is another one, in microseconds.
+    pub clocks: Vec<i64>,
+    /// Of the network, when nothing is wrong.
+    pub delay: Delay,
+    /// The slowest node, and how long bytes are under way to it and back.
+    pub far: Option<(usize, Delay)>,
+    /// Locks that everybody uses.
+    pub keys: usize,
+    /// Who uses them.
+    pub processes: Vec<ProcessPlan>,
+    /// What goes wrong, in the order of time.
+    pub incidents: Vec<Incident>,
+}
+
+/// A process with one manager.
+#[derive(Debug, Clone)]
+pub struct ProcessPlan {
+    /// Whether its connections have RESP2, so that its waiters poll.
+    pub polls: bool,
+    /// Of its manager.
+    pub command_deadline: u64,
+    /// What each of its tasks does, one after the other.
+    pub tasks: Vec<Vec<Op>>,
+}
+
+/// A fault at its time.
+#[derive(Debug, Clone)]
+pub struct Incident {
+    /// When it begins.
+    pub at: u64,
+    /// How long it lasts, where it lasts.
+    pub lasts: u64,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// A fault. Processes and nodes are named by their numbers; of two the process is the first.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// The connections of a process to a node break.
+    Reset(usize, usize),
+    /// They break, and new ones are refused while it lasts.
+    Outage(usize, usize),
+    /// One of them breaks at a point of the next request.
+    Cut(usize, usize, Cut),
+    /// Its bytes are held back.
+    Stall(usize, usize, Way),
+    /// They stay silent for ever; new ones work.
+    HalfOpen(usize, usize),
+    /// Bytes to and from a node take longer while it lasts.
+    Slow(usize, Delay),
+    /// The tasks of a process are not polled.
+    Pause(usize),
+    /// A process ends without a word. After a while it is started again.
+    Crash(usize, bool),
+    /// A manager is shut down.
+    ShutDown(usize),
+    /// A node answers nothing.
+    Stop(usize),
+    /// A node ends, and is started again with its data or without.
+    Restart(usize, bool),
+    /// The address of a node leads to an empty server. The old one ends after a while.
+    Replace(usize),
+    /// A node forgets all.
+    Flush(usize),
+    /// A node forgets the scripts.
+    FlushScripts(usize),
+    /// A node has no memory left.
+    OutOfMemory(usize),
+    /// The clock of a node jumps ahead by so many milliseconds, and stays ahead.
+    Clock(usize, u64),
+}
+
+impl Plan {
+    /// How many servers there are: the nodes, and one for each that is replaced.
+    #[must_use]
+    pub fn servers(&self) -> usize {
+        let replaced = self
+            .incidents
+            .iter()
+            .filter(|it| matches!(it.fault, Fault::Replace(_)));
+        self.nodes + replaced.count()
+    }
+
+    /// The node whose clock jumps, if one does.
+    #[must_use]
+    pub fn jumping(&self) -> Option<usize> {
+        self.incidents.iter().find_map(|it| match it.fault {
+            Fault::Clock(node, _) => Some(node),
+            _ => None,
+        })
+    }
+
+    /// What all tasks do.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        let tasks = self.processes.iter().flat_map(|process| &process.tasks);
+        tasks.flatten()
+    }
+
+    /// Whether requests arrive soon after they are sent.
+    #[must_use]
+    pub fn is_prompt(&self) -> bool {
+        !self.incidents.iter().any(|it| {
+            matches!(
+                it.fault,
+                Fault::Stall(..) | Fault::Stop(_) | Fault::Pause(_) | Fault::Slow(..)
+            )
+        })
+    }
+
+    /// How long bytes are under way to a node and back, when nothing is wrong.
+    #[must_use]
+    pub fn delay_of(&self, node: usize) -> Delay {
+        let far = self.far.filter(|(far, _)| *far == node);
+        far.map_or(self.delay, |(_, delay)| delay)
+    }
+
+    /// The longest that bytes are under way, when nothing is wrong.
+    #[must_use]
+    pub fn slowest(&self) -> u64 {
+        let far = self.far.map_or(0, |(_, delay)| delay.most);
+        far.max(self.delay.most)
+    }
+
+    /// Whether the wait is too short for what is asked for.
+    #[must_use]
+    pub fn is_too_long(&self, op: &Op) -> bool {
+        op.ttl > self.wait / 2
+    }
+
+    /// The longest ttl that is granted.
+    #[must_use]
+    pub fn longest_ttl(&self) -> u64 {
+        let granted = self.ops().filter(|op| !self.is_too_long(op));
+        granted.map(|op| op.ttl).max().unwrap_or(0)
+    }
+
+    /// Whether the manager of a process is shut down.
+    #[must_use]
+    pub fn ends(&self, process: usize) -> bool {
+        let ends = |it: &Incident| it.fault == Fault::ShutDown(process);
+        self.incidents.iter().any(ends)
+    }
+}
