@@ -8,9 +8,6 @@ use crate::base::rt;
 /// Characters of a client id at the start of every token. The scripts rely on it.
 pub(crate) const CLIENT_LEN: usize = 36;
 
-/// Bits of the number in a token that are the number of the acquisition. Those above are its edition.
-const SEQUENCE_BITS: u32 = 48;
-
 /// Maximum length of the name of a client.
 pub(crate) const NAME_LEN: usize = 40;
 
@@ -53,7 +50,7 @@ impl ClientId {
     /// The sequence number in a token of this client, `None` in any other.
     pub(crate) fn sequence_of(&self, token: &str) -> Option<u64> {
         let rest = token.strip_prefix(&*self.id)?;
-        number_of(rest.strip_prefix(':')?).map(sequence_of)
+        number_of(rest.strip_prefix(':')?)
     }
 }
 
@@ -86,13 +83,6 @@ impl Token {
         }
     }
 
-    /// Another token of the same acquisition. Requests for its other tokens that are under way do not affect it.
-    pub(crate) fn edition(&self, edition: u16) -> Self {
-        let sequence = sequence_of(self.number());
-        let number = u64::from(edition) << SEQUENCE_BITS | sequence;
-        Self::new(&self.text[..CLIENT_LEN], number, self.name().as_bytes())
-    }
-
     pub(crate) fn as_str(&self) -> &str {
         let text = std::str::from_utf8(self.as_bytes());
         text.unwrap_or_else(|_| unreachable!("it was written as text"))
@@ -103,14 +93,9 @@ impl Token {
         &self.text[..usize::from(self.len)]
     }
 
-    /// The number of the token within its client.
+    /// The number of the acquisition within its client.
     pub(crate) fn number(&self) -> u64 {
         number_in(self.as_str()).unwrap_or(u64::MAX)
-    }
-
-    /// The number of the acquisition within its client.
-    pub(crate) fn sequence(&self) -> u64 {
-        sequence_of(self.number())
     }
 
     /// The name of the client that made it.
@@ -142,7 +127,7 @@ fn number_of(rest: &str) -> Option<u64> {
 /// The smallest sequence number of an acquisition that begins at this time after 1970.
 pub(crate) fn sequence_at(time: Duration) -> u64 {
     let millis = time.saturating_sub(EPOCH).as_millis() as u64;
-    (millis << COUNT_BITS) & ((1 << SEQUENCE_BITS) - 1)
+    millis << COUNT_BITS
 }
 
 /// Whether people and servers can read this name: printable ASCII without spaces and braces.
@@ -179,7 +164,7 @@ impl Bearer {
         };
         // A later version may append to a token.
         let name = name.split('{').next().unwrap_or_default();
-        let millis = sequence_of(number) >> COUNT_BITS;
+        let millis = number >> COUNT_BITS;
         // A client that begins many acquisitions in a millisecond counts ahead of its clock.
         let since = SystemTime::UNIX_EPOCH.checked_add(EPOCH + Duration::from_millis(millis));
         Self {
@@ -187,11 +172,6 @@ impl Bearer {
             since: since.map(|since| since.min(SystemTime::now())),
         }
     }
-}
-
-/// The number of the acquisition in the number of one of its tokens.
-fn sequence_of(number: u64) -> u64 {
-    number & ((1 << SEQUENCE_BITS) - 1)
 }
 
 impl PartialEq for Token {
@@ -257,27 +237,14 @@ mod tests {
         assert_eq!(other.sequence_of(token.as_str()), None);
         assert_eq!(ours.sequence_of("garbage"), None);
         assert_eq!(token.client(), ours.as_str());
-        for sequence in [0, 1, 9, 10, 99, 100, (1 << SEQUENCE_BITS) - 1] {
+        for sequence in [0, 1, 9, 10, 99, 100, (1 << 48) - 1] {
             let token = ours.token(sequence);
             assert_eq!(
                 token.as_str(),
                 format!("{}:{sequence}:orders-7", ours.as_str())
             );
             assert_eq!(token.name(), "orders-7");
-            assert_eq!(token.sequence(), sequence);
-        }
-    }
-
-    #[test]
-    fn every_edition_of_a_token_belongs_to_the_same_acquisition() {
-        let client = ClientId::random("orders-7");
-        let first = client.token(7);
-        let editions = [0, 1, 2, u16::MAX].map(|edition| first.edition(edition));
-        assert!(editions[0] == first && editions[1] != first && editions[1] != editions[2]);
-        for token in editions {
-            assert_eq!(token.sequence(), 7);
-            assert_eq!(client.sequence_of(token.as_str()), Some(7));
-            assert!(token.edition(0) == first);
+            assert_eq!(token.number(), sequence);
         }
     }
 
@@ -290,7 +257,9 @@ mod tests {
             since: Some(SystemTime::UNIX_EPOCH + time),
         };
         assert_eq!(Bearer::parse(token.bearer()), expected);
-        assert_eq!(Bearer::parse(token.edition(9).bearer()), expected);
+        // On the nodes of a quorum its edition follows.
+        let vote = format!("{}{{9}}", token.bearer());
+        assert_eq!(Bearer::parse(&vote), expected);
         for other in ["", "7", "garbage", "x:orders-7"] {
             assert_eq!(Bearer::parse(other), Bearer::default());
         }

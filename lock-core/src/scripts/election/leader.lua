@@ -15,8 +15,10 @@ end
 local pttl = redis.call('PTTL', KEYS[1])
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 local record = redis.pcall('GET', KEYS[2])
-if type(record) == 'string' and string.sub(record, 1, #holder + 1) == holder .. ' ' then
-  local term, value = string.match(string.sub(record, #holder + 2), '^(%d+) (.*)$')
+-- On the nodes of a quorum the lock has its edition behind a brace.
+local token = string.match(holder, '^[^{]*')
+if type(record) == 'string' and string.sub(record, 1, #token + 1) == token .. ' ' then
+  local term, value = string.match(string.sub(record, #token + 2), '^(%d+) (.*)$')
   if term then return {pttl, term, value} end
 end
 return {pttl}

@@ -1,8 +1,8 @@
 -- Requests the vote of one node for a lock. A token with the votes of a majority holds the lock. A repeated request of the
--- same token repeats the vote, for the longer of the two ttls.
+-- same token repeats the vote, for the longer of the two ttls and with its edition, unless that is earlier.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 token  2 ttl, ms
+-- ARGV  1 vote: the token with its edition  2 ttl, ms
 --       3 '<try|wait> <alive for, ms> <push|poll> <ticket>': with push the node sends a message when the lock is free, with poll
 --         the client repeats its request; the ticket is the time of the first request by the clock of the client, so that
 --         the queues of all nodes have the same order
@@ -13,13 +13,15 @@
 -- Returns one of
 --   {n, time}                 the token has the vote: the first of its fencing tokens, and the clock of the node, ms
 --   {'busy', pttl, client, name}  the client with this id and name has the vote; with `wait` the token is in the queue
+--   {'stale'}                 the token has a vote of a later edition
 --   {'foreign', kind}         the key is not a lock
 --   {'unknown'}               the node has no counter of this name: it has lost data, and a client has to vet it
 --
 -- Atomic, because it is one script. A script does not roll back, so INCRBY is the first write: a server without memory, or a
 -- replica, refuses it.
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
-local token, ttl = ARGV[1], ARGV[2]
+local vote, ttl = ARGV[1], ARGV[2]
+local token, edition = parts(vote)
 local mode, alive_for, hears, ticket = string.match(ARGV[3], '^(%a+) (%d+) (%a+) (%d+)$')
 local client = string.sub(token, 1, ID)
 local channel = hears == 'push' and channel_of(token, queue) or ''
@@ -44,10 +46,13 @@ if type(holder) == 'table' then
 end
 
 -- The lock is free, or the token has the vote already: from an earlier request, or as an offer (see offer).
-if not holder or holder == token then
+local held, of = parts(holder or vote)
+if held == token and (of or 0) > edition then return {'stale'} end
+if not holder or held == token then
   if type(last) == 'table' then return last end
   -- A delayed request must not shorten the lease of a later one.
-  if not holder or redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, token, 'PX', ttl) end
+  local lease = math.max(holder and redis.call('PTTL', lock) or 0, tonumber(ttl))
+  if holder == vote then redis.call('PEXPIRE', lock, lease) else redis.call('SET', lock, vote, 'PX', lease) end
   leave(queue, waiters, token)
   if channel ~= '' and redis.call('EXISTS', queue) == 1 then
     redis.pcall('PUBLISH', channel, 'contended ' .. token)
@@ -86,7 +91,7 @@ if mode == 'wait' then
   end
   redis.call('PEXPIRE', waiters, QUEUE_TTL)
   if redis.call('LINDEX', queue, 0) == token and redis.call('EXISTS', lock) == 1 then
-    redis.pcall('PUBLISH', channel_of(holder, queue), 'contended ' .. holder)
+    redis.pcall('PUBLISH', channel_of(held, queue), 'contended ' .. held)
   end
 end
 return {'busy', pttl, string.sub(holder, 1, ID), name_in(holder)}

@@ -16,10 +16,11 @@ end
 if ARGV[1] ~= '' and ARGV[1] ~= string.sub(holder, 1, ID) then return 0 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
+local token, edition = parts(holder)
 -- An offer that its waiter has not accepted yet.
-if pttl <= OFFER and redis.call('HEXISTS', KEYS[3], holder) == 1 then return 0 end
+if edition == 0 then return 0 end
 -- DEL comes first: if the server refuses writes, no client is notified of a loss.
 redis.call('DEL', lock)
-redis.pcall('PUBLISH', channel_of(holder, KEYS[2]), 'revoked ' .. holder)
+redis.pcall('PUBLISH', channel_of(token, KEYS[2]), 'revoked ' .. token)
 offer(lock, KEYS[2], KEYS[3])
 return 1

@@ -15,7 +15,7 @@ local function offer(lock, queue, waiters)
     if known[1] and alive_until and tonumber(alive_until) > now then
       -- A client that polls finds the offer by polling. If PUBLISH is refused (an ACL), the waiter may still live.
       if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then
-        redis.call('SET', lock, head, 'PX', OFFER)
+        redis.call('SET', lock, head .. '{0}', 'PX', OFFER)
         return
       end
     end

@@ -1,9 +1,9 @@
--- Raises the fencing counter of this node, if the node has voted for this token. After that the node mints only larger fencing
+-- Raises the fencing counter of this node, if the node has this vote. After that the node mints only larger fencing
 -- tokens. If the vote belongs to another token, a raise would prove nothing: that vote may have an earlier fencing token.
 --
 -- KEYS  1 lock
--- ARGV  1 token  2 minimum of the counter  3 the key of the counter
--- Returns 1 if the token has the vote and the counter has reached the minimum, else 0; {'unknown'} as acquire
+-- ARGV  1 vote  2 minimum of the counter  3 the key of the counter
+-- Returns 1 if the node has the vote and the counter has reached the minimum, else 0; {'unknown'} as acquire
 --
 -- Atomic, because the counter must not decrease, and the vote must not change in between.
 if redis.call('EXISTS', ARGV[3]) == 0 then return {'unknown'} end

@@ -98,40 +98,31 @@ impl QuorumStore {
         let kept = members.kept(attempt.ttl);
         // As for a renewal: a lock whose renewals would all be late is not granted.
         let most = (attempt.ttl / 3).max(Duration::from_millis(1));
-        let generation = |node: usize| members.all[node].server.generation();
-        let claim = members
-            .tokens
-            .begin(attempt.token, members.all.len(), generation);
-        let token = claim.token;
-        let attempt = Attempt {
-            token: &token,
-            ..attempt
-        };
-        let ballot = Ballot::acquire(attempt, kept, self.is_pushed_to(), claim.ticket);
-        if let Some(former) = &claim.former {
-            members.give_up(attempt, former);
-        }
-        let mut round = ask(members, ballot, How::Vote(token), skip, most);
+        let claim = members.tokens.begin(attempt.token);
+        let edition = claim.edition;
+        let ballot = Ballot::acquire(attempt, &claim, kept, self.is_pushed_to());
+        let waits = attempt.mode == Mode::Wait;
+        let how = How::Vote { edition, waits };
+        let mut round = ask(members, ballot, how, skip, most);
         let mut tally = Tally::new(members.all.len(), members.clock_skew / 2);
         for node in members.all.iter().filter(|node| skip.has(node.index)) {
             tally.count(node.index, Err(node.failed(silent())));
         }
         let verdict = self.counted(&mut round, &mut tally, attempt.mode).await;
+        // The slower nodes vote, too, or are told that the votes were given up.
+        drop(round);
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
-            // The slower nodes vote for this attempt, too. A request that has not been sent yet must not arrive
-            // behind the release.
-            round.finish_what_is_sent();
             members.has_minted(largest + attempt.reserve);
             if largest > smallest {
-                self.raise(attempt, largest + attempt.reserve).await?;
+                let last = largest + attempt.reserve;
+                self.raise(attempt, edition.number, last).await?;
             }
-            claim.won(attempt.ttl);
+            if !claim.won(attempt.ttl) {
+                return Ok(Verdict::Split);
+            }
         } else {
-            // For the same reason, a request that is on its way is carried out, and then undone.
-            drop(round);
-            if let Some(left) = claim.lost(tally.refused(), attempt.mode == Mode::Wait) {
-                members.undo(attempt, left);
-            }
+            let undo = Ballot::undo(attempt.key, attempt.token, edition.number);
+            members.take_back(undo, edition.of, claim.lost());
         }
         verdict
     }
@@ -202,9 +193,9 @@ impl QuorumStore {
 
     /// Makes sure that no majority mints a token up to this one again: a majority of nodes that voted for this token must raise
     /// their counters. A later acquisition needs the vote of one of them, and gets it after the raise.
-    async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
+    async fn raise(&self, attempt: Attempt<'_>, edition: u64, last: u64) -> Result<(), StoreError> {
         let members = &self.members;
-        let ballot = Ballot::raise(attempt.key, attempt.token, last);
+        let ballot = Ballot::raise(attempt.key, attempt.token, edition, last);
         let mut round = ask(members, ballot, How::Renew, Nodes::default(), members.limit);
         let (mut raised, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = round.next().await {

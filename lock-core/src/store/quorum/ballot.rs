@@ -6,6 +6,8 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
+use super::causes::stale;
+use super::tokens::{VoteClaim, stored};
 use super::vetting::note;
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
@@ -19,6 +21,7 @@ pub(super) static ACQUIRE: Lazy<Script> = script!(
     "quorum acquire",
     "quorum/acquire_free.lua",
     "prelude.lua",
+    "quorum/vote.lua",
     "quorum/counter.lua",
     "quorum/offer.lua",
     "quorum/acquire.lua"
@@ -27,12 +30,20 @@ pub(super) static RELEASE: Lazy<Script> = script!(
     "quorum release",
     "quorum/release_free.lua",
     "prelude.lua",
+    "quorum/vote.lua",
     "quorum/offer.lua",
     "quorum/release.lua"
+);
+static UNDO: Lazy<Script> = script!(
+    "quorum undo",
+    "prelude.lua",
+    "quorum/vote.lua",
+    "quorum/undo.lua"
 );
 static FORCE_RELEASE: Lazy<Script> = script!(
     "quorum force_release",
     "prelude.lua",
+    "quorum/vote.lua",
     "quorum/offer.lua",
     "quorum/force_release.lua"
 );
@@ -42,7 +53,7 @@ static EXTEND: Lazy<Script> = script!(
     "prelude.lua",
     "extend.lua"
 );
-static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
+static HEAL: Lazy<Script> = script!("quorum heal", "quorum/vote.lua", "quorum/heal.lua");
 static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
 static INSPECT: Lazy<Script> = script!(
     "quorum inspect",
@@ -68,18 +79,20 @@ impl Ballot {
     /// are queued in the order of their tickets.
     pub(super) fn acquire(
         attempt: Attempt<'_>,
+        claim: &VoteClaim,
         kept: Duration,
         pushes: bool,
-        ticket: u64,
     ) -> Arc<Self> {
+        let ticket = claim.ticket;
         let mode = match attempt.mode {
             Mode::Try => "try",
             Mode::Wait => "wait",
         };
         let hears = if pushes { "push" } else { "poll" };
         let waiter = format!("{mode} {} {hears} {ticket}", attempt.alive_for.as_millis());
+        let vote = stored(attempt.token, claim.edition.number);
         let args = [
-            Arg::Text(attempt.token.as_str()),
+            Arg::Text(&vote),
             Arg::Millis(kept),
             Arg::Text(&waiter),
             Arg::Number(attempt.reserve + 1),
@@ -89,12 +102,34 @@ impl Ballot {
         Self::new(&ACQUIRE, &keys, &args[..given])
     }
 
-    /// Takes back everything a token has. With `offer`, the lock was held, and its votes are offered to the waiters.
-    pub(super) fn release(key: &LockKey, token: &Token, offer: bool) -> Arc<Self> {
-        let args = [Arg::Text(token.as_str()), Arg::Text("undo")];
-        let given = if offer { 1 } else { 2 };
-        let keys = beside(key);
-        Self::new(&RELEASE, &keys, &args[..given])
+    /// Takes back everything a token has, with votes up to this edition.
+    pub(super) fn release(key: &LockKey, token: &Token, edition: u64) -> Arc<Self> {
+        let vote = stored(token, edition);
+        Self::new(&RELEASE, &beside(key), &[Arg::Text(&vote)])
+    }
+
+    /// Takes back votes up to this edition.
+    pub(super) fn undo(key: &LockKey, token: &Token, edition: u64) -> Arc<Self> {
+        let vote = stored(token, edition);
+        Self::new(&UNDO, &[key.lock().into()], &[Arg::Text(&vote)])
+    }
+
+    /// Takes back what this request for a vote may have left.
+    pub(super) fn undone(&self) -> Arc<Self> {
+        let words = self.command.args_iter().filter_map(|word| match word {
+            redis::Arg::Simple(word) => Some(word),
+            _ => None,
+        });
+        // Behind the name and the hash: the number of keys, the lock, other keys, the vote.
+        let words: Vec<&[u8]> = words.skip(2).collect();
+        let text = |word: usize| str::from_utf8(words[word]).unwrap_or_default();
+        let keys: usize = text(0).parse().unwrap_or(1);
+        let vote = Arg::Bytes(words[1 + keys]);
+        Self::new(&UNDO, &[text(1).into()], &[vote])
+    }
+
+    pub(super) fn is_release(&self) -> bool {
+        std::ptr::eq(self.script, &raw const *RELEASE)
     }
 
     /// Takes the votes from any holder, or only from this client.
@@ -103,20 +138,25 @@ impl Ballot {
         Self::new(&FORCE_RELEASE, &beside(key), &args)
     }
 
-    /// A renewal of votes, for the ttls that the renewals say.
-    pub(super) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
-        let (keys, args) = renewed(renewals);
+    /// A renewal of these votes, for the ttls that the renewals say.
+    pub(super) fn extend<'a>(renewals: &[Renewal<'a>], votes: &'a [String]) -> Arc<Self> {
+        let (keys, mut args) = renewed(renewals);
+        for (arg, vote) in args.iter_mut().zip(votes) {
+            *arg = Arg::Text(vote);
+        }
         Self::new(&EXTEND, &keys, &args)
     }
 
-    pub(super) fn heal(renewal: Renewal<'_>) -> Arc<Self> {
-        let args = [Arg::Text(renewal.token.as_str()), Arg::Millis(renewal.ttl)];
+    pub(super) fn heal(renewal: Renewal<'_>, edition: u64) -> Arc<Self> {
+        let vote = stored(renewal.token, edition);
+        let args = [Arg::Text(&vote), Arg::Millis(renewal.ttl)];
         Self::new(&HEAL, &[renewal.key.lock().into()], &args)
     }
 
-    /// Raises the counter of each node that has voted for this token.
-    pub(super) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
-        let args = [Arg::Text(token.as_str()), Arg::Number(least)];
+    /// Raises the counter of each node that has voted for this edition of a token.
+    pub(super) fn raise(key: &LockKey, token: &Token, edition: u64, least: u64) -> Arc<Self> {
+        let vote = stored(token, edition);
+        let args = [Arg::Text(&vote), Arg::Number(least)];
         Self::new(&RAISE, &[key.lock().into()], &args)
     }
 
@@ -159,6 +199,24 @@ pub(super) enum Vote {
     Refused(Refusal),
 }
 
+/// What a node that was asked for a vote has done, as far as the votes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cast {
+    /// It has voted, also again.
+    Given,
+    Refused,
+}
+
+impl Cast {
+    pub(super) fn read(value: &Value) -> Self {
+        match value {
+            Value::Int(0) => Self::Refused,
+            Value::Array(parts) if !matches!(parts.first(), Some(Value::Int(_))) => Self::Refused,
+            _ => Self::Given,
+        }
+    }
+}
+
 /// Whether the node has no counter of the name that the client knows: it has lost data, and has to be vetted.
 pub(super) fn is_unknown(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if parts.len() == 1 && text(parts.first()) == Some("unknown"))
@@ -183,6 +241,7 @@ impl Vote {
                         _ => return Err(garbled()),
                     },
                 }),
+                (Some("stale"), [_]) => Err(stale()),
                 (Some("foreign"), [_, kind]) => Ok(Self::Refused(Refusal::Foreign(word(kind)?))),
                 _ => Err(garbled()),
             },

@@ -134,9 +134,9 @@ pub(super) fn reconnected() -> StoreError {
     StoreError::Ambiguous(Why::Reconnected.cause())
 }
 
-/// An earlier request to the node may still arrive, and would remove the vote.
-pub(super) fn in_doubt() -> StoreError {
-    StoreError::NotNow(Why::InDoubt.cause())
+/// The node has a vote of a later attempt, or the votes of this attempt were given up.
+pub(super) fn stale() -> StoreError {
+    StoreError::NotNow(Why::Stale.cause())
 }
 
 /// The vote of a node does not belong to this token, or no longer.
@@ -149,8 +149,8 @@ pub(super) fn not_ours() -> StoreError {
 enum Why {
     #[error("its vote is not ours")]
     NotOurs,
-    #[error("an earlier request to it may still arrive")]
-    InDoubt,
+    #[error("a later request has its vote")]
+    Stale,
     #[error("no reply within {:?}", in_millis(*.0))]
     Late(Duration),
     #[error(

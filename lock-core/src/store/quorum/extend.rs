@@ -1,6 +1,5 @@
 //! Renewal of leases on a majority, and healing of the minority.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,11 +7,9 @@ use tokio::time::Instant;
 use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::{combined, is_waiting};
-use super::clean_up::GivenUp;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{Answered, How, Round, ask};
-use super::sent_on::NONE;
-use super::tokens::RunningRenewal;
+use super::tokens::{Edition, stored};
 use crate::store::redis::extended;
 use crate::store::{Renewal, StoreError, to_each};
 
@@ -32,35 +29,32 @@ impl QuorumStore {
     /// it was cast, get it back: earlier, that could revive a lock that was taken away.
     async fn extended(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         let members = &self.members;
-        let tokens = renewals.iter().map(|it| members.tokens.current(it.token));
-        let tokens: Vec<_> = tokens.collect();
-        let renewals = renewals.iter().zip(&tokens);
-        let renewals: Vec<_> = renewals
-            .map(|(renewal, token)| Renewal { token, ..*renewal })
+        let editions = renewals.iter().map(|it| members.tokens.edition(it.token));
+        let editions: Vec<_> = editions.collect();
+        let votes = renewals.iter().zip(&editions);
+        let votes: Vec<_> = votes
+            .map(|(it, edition)| stored(it.token, edition.number))
             .collect();
         // A renewal without an answer must leave time for another one.
         let ttls = renewals.iter().map(|renewal| renewal.ttl);
         let third = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
         let limit = third.unwrap_or(members.limit).min(members.limit);
         let end = self.members.timers().now() + limit;
-        let renewing = members
-            .tokens
-            .renew(renewals.iter().map(|renewal| renewal.token));
         let kept: Vec<_> = renewals.iter().map(|it| self.kept(*it)).collect();
-        let ballot = Ballot::extend(&kept);
+        let ballot = Ballot::extend(&kept, &votes);
         let patience = self.patience().min(limit);
         let mut round = ask(members, ballot, How::Renew, Nodes::default(), patience);
-        let lost = self.lost(&mut round, &renewals, end).await;
+        let lost = self.lost(&mut round, renewals, &editions, end).await;
         round.finish(|_| ());
-        let (lost, renewing) = (lost?, Arc::new(renewing));
-        for (renewal, lost) in renewals.iter().zip(&lost) {
+        let lost = lost?;
+        for ((renewal, edition), lost) in renewals.iter().zip(editions).zip(&lost) {
             // A lease that is only confirmed gets no new vote: its ttl is not known here.
             if let Some(lost) = lost
                 && !renewal.ttl.is_zero()
             {
-                members.tokens.renewed(renewal.token, renewal.ttl);
-                if !lost.is_empty() {
-                    self.heal(*renewal, *lost, &renewing);
+                members.tokens.renewed(edition, renewal.ttl);
+                if !lost.is_empty() && members.tokens.is_open(edition) {
+                    self.heal(*renewal, edition, *lost);
                 }
             }
         }
@@ -73,6 +67,7 @@ impl QuorumStore {
         &self,
         round: &mut Round<impl Future<Output = Answered> + Send + 'static>,
         renewals: &[Renewal<'_>],
+        editions: &[Edition],
         end: Instant,
     ) -> Result<Vec<Option<Nodes>>, StoreError> {
         let members = &self.members;
@@ -99,11 +94,9 @@ impl QuorumStore {
             failures[node] = None;
             match answer.and_then(|value| extended(value, renewals.len())) {
                 Ok(flags) => {
-                    let on = members.all[node].server.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
-                        // A vote that a late undo may remove does not count.
-                        let counts = || members.tokens.renewed_on(renewals[n].token, node, on);
-                        let side = if flag && counts() {
+                        let side = if flag {
+                            members.tokens.confirmed(editions[n], node);
                             &mut held[n]
                         } else {
                             &mut not_held[n]
@@ -135,11 +128,7 @@ impl QuorumStore {
     }
 
     /// Casts the vote again, in the background, on the nodes that have lost it.
-    fn heal(&self, renewal: Renewal<'_>, lost: Nodes, renewing: &Arc<RunningRenewal>) {
-        if self.members.tokens.was_released(renewal.token) {
-            return;
-        }
-        let release = Ballot::release(renewal.key, renewal.token, false);
+    fn heal(&self, renewal: Renewal<'_>, edition: Edition, lost: Nodes) {
         let members = &self.members;
         let others = members.nodes().but(lost);
         for node in members.all.iter().filter(|node| lost.has(node.index)) {
@@ -149,20 +138,11 @@ impl QuorumStore {
                 "healing a lost vote"
             );
         }
-        let ballot = Ballot::heal(self.kept(renewal));
-        let how = How::Vote(*renewal.token);
+        let ballot = Ballot::heal(self.kept(renewal), edition.number);
+        let waits = false;
+        let how = How::Vote { edition, waits };
         let mut round = ask(members, ballot, how, others, members.limit);
         round.send();
-        let (members, token) = (Arc::clone(members), *renewal.token);
-        let renewing = Arc::clone(renewing);
-        round.finish(move |_| {
-            let _until_healed = &renewing;
-            // The lock was released while it was being healed, and the release may have come first.
-            if members.tokens.was_released(&token)
-                && let Some(sent_on) = members.tokens.release(&token)
-            {
-                GivenUp::new(&members, Arc::clone(&release), token, sent_on).undo();
-            }
-        });
+        round.finish(|_| ());
     }
 }

@@ -10,6 +10,7 @@ use super::ballot::Ballot;
 use super::causes::combined;
 use super::nodes::Nodes;
 use super::round::{How, ask};
+use super::tokens::stored;
 use crate::base::election::LeaderSnapshot;
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
@@ -18,7 +19,12 @@ use crate::store::redis::kinds::election;
 use crate::store::redis::{Arg, Script, script};
 use crate::store::{Answer, Attempt, OrRefused, Renewal};
 
-static ANNOUNCE: Lazy<Script> = script!("quorum announce", "prelude.lua", "quorum/announce.lua");
+static ANNOUNCE: Lazy<Script> = script!(
+    "quorum announce",
+    "prelude.lua",
+    "quorum/vote.lua",
+    "quorum/announce.lua"
+);
 
 impl QuorumStore {
     /// Names the leader once it has a majority: a vote alone does not tell the term.
@@ -41,10 +47,10 @@ impl QuorumStore {
 
     /// Tells every node who leads, or that the leader has resigned. Each keeps the record as long as its vote.
     pub(super) fn announce(&self, key: &LockKey, token: &Token, leads: Option<(u64, &str)>) {
-        let token = self.members.tokens.current(token);
+        let edition = self.members.tokens.edition(token);
         let mut round = ask(
             &self.members,
-            Ballot::announce(key, &token, leads),
+            Ballot::announce(key, token, edition.number, leads),
             How::Tell,
             Nodes::default(),
             self.patience(),
@@ -82,8 +88,14 @@ impl QuorumStore {
 
 impl Ballot {
     /// Announces that the holder of this token leads an election, with its term and value, or that it has released the lock.
-    fn announce(key: &LockKey, token: &Token, leads: Option<(u64, &str)>) -> Arc<Self> {
-        let mut args = vec![Arg::Text(token.as_str())];
+    fn announce(
+        key: &LockKey,
+        token: &Token,
+        edition: u64,
+        leads: Option<(u64, &str)>,
+    ) -> Arc<Self> {
+        let vote = stored(token, edition);
+        let mut args = vec![Arg::Text(&vote)];
         if let Some((term, value)) = leads {
             args.extend([Arg::Number(term), Arg::Text(value)]);
         }

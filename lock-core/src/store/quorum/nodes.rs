@@ -21,6 +21,10 @@ impl Nodes {
         Self(self.0 | 1 << index)
     }
 
+    pub(super) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
     pub(super) fn but(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::ballot::{Ballot, yes};
 use super::causes::combined;
-use super::clean_up::GivenUp;
+use super::clean_up::TakenBack;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
-use super::sent_on::SentOn;
 use super::{QuorumStore, check_kind};
 use crate::base::key::LockKey;
 use crate::base::token::Token;
@@ -37,12 +36,12 @@ impl QuorumStore {
     async fn given_back(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
-        let token = &members.tokens.current(token);
-        let ballot = Ballot::release(key, token, true);
-        let sent_on = members.tokens.release(token);
-        let sent_on = sent_on.unwrap_or_else(|| SentOn::unknown(nodes));
-        let spared = members.nodes().but(sent_on.nodes());
-        let given_up = GivenUp::new(members, Arc::clone(&ballot), *token, sent_on);
+        let given = members.tokens.release(token);
+        let ballot = Ballot::release(key, token, given.edition);
+        let spared = given
+            .nodes
+            .map_or_else(Nodes::default, |it| members.nodes().but(it));
+        let taken_back = TakenBack::new(members, Arc::clone(&ballot), token.number());
         let mut round = ask(members, ballot, How::Tell, spared, self.usual());
         // A node that was never asked has nothing of the token.
         let (mut held, mut not_held) = (0, spared.len());
@@ -64,17 +63,16 @@ impl QuorumStore {
                 break Err(combined(nodes, failures.into_iter().flatten().collect()));
             };
             failures[node] = None;
-            let answered = (node, answer);
             if !round.is_open(node) {
-                given_up.note_answer(&answered);
+                taken_back.was_told(node, &answer);
             }
-            match answered.1.and_then(|value| yes(&value)) {
+            match answer.and_then(|value| yes(&value)) {
                 Ok(true) => held += 1,
                 Ok(false) => not_held += 1,
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         };
-        round.finish(move |answered| given_up.note_answer(&answered));
+        round.finish(move |(node, answer)| taken_back.was_told(node, &answer));
         // Some nodes may have released already: the next attempt finds fewer votes than were held, so the outcome is ambiguous.
         match outcome {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),

@@ -1,7 +1,7 @@
 //! One request to several nodes: what each is sent, the answers as they come, and the rest in the background.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Context, Poll};
@@ -12,13 +12,13 @@ use redis::Value;
 use tokio::task::unconstrained;
 use tokio::time::Instant;
 
-use super::ballot::{Ballot, is_unknown};
-use super::causes::{in_doubt, late, reconnected, unknown};
+use super::ballot::{Ballot, Cast, is_unknown};
+use super::causes::{late, reconnected, stale, unknown};
+use super::clean_up::Busy;
 use super::members::{Member, Members};
 use super::nodes::{MAXIMUM_NODES, Nodes};
-use super::sent_on::NONE;
+use super::tokens::Edition;
 use crate::base::timers::Sleep;
-use crate::base::token::Token;
 use crate::store::StoreError;
 
 /// The answer of one node.
@@ -34,14 +34,12 @@ pub(super) enum Progress {
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Only nodes that may vote are asked, for a vote for this token.
-    Vote(Token),
+    /// Only nodes that may vote are asked, for a vote of this edition. A waiter may get a place as well.
+    Vote { edition: Edition, waits: bool },
     /// Only nodes that may vote are asked, for something else: to renew votes, or to raise their counters.
     Renew,
     /// Every node is asked, also a restarted one.
     Tell,
-    /// As `Tell`, to remove what an attempt for this token has left. Not sent if another attempt goes on with the token.
-    Undo(Token),
 }
 
 /// The request to all nodes.
@@ -50,13 +48,13 @@ struct Question {
     ballot: Arc<Ballot>,
     how: How,
     sent: Instant,
-    /// Nothing more is sent: a request that has not been sent by now would arrive behind a release.
+    /// Nothing more is sent: what has not been sent by now is not needed any more.
     closed: AtomicBool,
     /// For each node, the time from the start of the round until it read its clock, ms.
     took: [AtomicI64; MAXIMUM_NODES],
 }
 
-pub(super) struct Round<F> {
+pub(super) struct Round<F: Future<Output = Answered> + Send + 'static> {
     question: Arc<Question>,
     pending: Pending<F>,
     /// The end of the wait for each node; `None` if there is nothing to wait for any more.
@@ -65,6 +63,8 @@ pub(super) struct Round<F> {
     open: Nodes,
     /// Timer for the next node that times out. Made with the first wait.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether a task receives the remaining answers.
+    is_left: bool,
 }
 
 /// Asks all nodes except those in `skip`, and waits for each at most `most`; for a vote only as long as its answers usually
@@ -86,12 +86,12 @@ pub(super) fn ask(
         closed: AtomicBool::new(false),
         took: [const { AtomicI64::new(0) }; MAXIMUM_NODES],
     });
-    let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
+    let mut pending = Pending::default();
     let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
     for node in members.all.iter().filter(|node| !skip.has(node.index)) {
         let limit = match how {
-            How::Vote(_) => node.rtt.limit(most.min(members.limit)),
-            How::Renew | How::Tell | How::Undo(_) => most,
+            How::Vote { .. } => node.rtt.limit(most.min(members.limit)),
+            How::Renew | How::Tell => most,
         };
         until[node.index] = Some(sent + limit);
         open = open.with(node.index);
@@ -106,6 +106,7 @@ pub(super) fn ask(
         until,
         open,
         timer: None,
+        is_left: false,
     }
 }
 
@@ -122,6 +123,12 @@ enum Expected<F> {
     Nothing,
     Open(Pin<Box<F>>),
     Answered(Answered),
+}
+
+impl<F> Default for Pending<F> {
+    fn default() -> Self {
+        Self([const { Expected::Nothing }; MAXIMUM_NODES])
+    }
 }
 
 impl<F: Future<Output = Answered>> Pending<F> {
@@ -163,10 +170,8 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
     } = &*question;
     let node = &members.all[index];
     let answer = match how {
-        How::Vote(token) => question.vote(index, Some(token)).await,
-        How::Renew => question.vote(index, None).await,
-        How::Tell => node.send_while(ballot, None, *sent, || true).await,
-        How::Undo(token) => node.undo(members, ballot, *sent, token).await,
+        How::Vote { .. } | How::Renew => question.vote(index).await,
+        How::Tell => node.send_while(ballot, None, *sent, &|| true).await,
     };
     question.was_asked(node, &answer);
     (index, answer)
@@ -175,25 +180,48 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
 impl Question {
     /// A node has answered, or has not.
     fn was_asked(&self, node: &Member, answer: &Result<Value, StoreError>) {
-        if matches!(self.how, How::Vote(_) | How::Renew) {
+        if matches!(self.how, How::Vote { .. } | How::Renew) {
             self.members.was_asked(node, answer);
         }
     }
 
-    /// The answer of a node to a request for votes, or for their renewal. It does not count if the connection was replaced on the
-    /// way. `token` is that of a request for a vote: an undo that may arrive behind it would remove the vote.
-    async fn vote(&self, index: usize, token: Option<&Token>) -> Result<Value, StoreError> {
+    /// A node has been asked for a vote. If that may be there, and its edition was given up meanwhile, it is taken back.
+    fn was_cast(&self, edition: Edition, index: usize, answer: &Result<Value, StoreError>) {
+        let members = &self.members;
+        match answer.as_ref().map(Cast::read) {
+            Ok(Cast::Refused) => members.tokens.is_refused(edition, index),
+            Err(StoreError::NotNow(_) | StoreError::NotYet(_) | StoreError::Misconfigured(_)) => {
+                members.tokens.is_refused(edition, index);
+            }
+            Ok(Cast::Given) | Err(StoreError::Ambiguous(_)) => {
+                if !members.tokens.is_open(edition) {
+                    let on = Nodes::default().with(index);
+                    members.take_back(self.ballot.undone(), edition.of, on);
+                }
+            }
+        }
+    }
+
+    /// The answer of a node to a request for votes, or for their renewal. It does not count if the connection was replaced on the way.
+    async fn vote(&self, index: usize) -> Result<Value, StoreError> {
         let (members, node) = (&self.members, &self.members.all[index]);
         let (before, counter) = members.admit(node).await?;
         if self.closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
-        if token.is_some_and(|token| !members.tokens.is_sent(token, index, before)) {
-            return Err(in_doubt());
-        }
         let asked = members.timers().now();
-        let value = node.send_while(&self.ballot, Some(&counter), self.sent, || true);
-        let value = value.await?;
+        let send = |wanted| node.send_while(&self.ballot, Some(&counter), self.sent, wanted);
+        let value = match self.how {
+            How::Vote { edition, waits } => {
+                if !members.tokens.asks(edition, index, waits) {
+                    return Err(stale());
+                }
+                let value = send(&|| members.tokens.is_open(edition)).await;
+                self.was_cast(edition, index, &value);
+                value?
+            }
+            How::Renew | How::Tell => send(&|| true).await?,
+        };
         if node.server.generation() != Some(before) {
             return Err(reconnected());
         }
@@ -210,53 +238,12 @@ impl Question {
 }
 
 impl Member {
-    /// Removes what an attempt for this token may have left. If another attempt goes on with the token when the undo would be sent,
-    /// nothing is sent and the answer is nil.
-    pub(super) async fn undo(
-        &self,
-        members: &Members,
-        ballot: &Ballot,
-        sent: Instant,
-        token: &Token,
-    ) -> Result<Value, StoreError> {
-        if self.server.generation().is_none() {
-            Box::pin(self.ready()).await?;
-        }
-        // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
-        let is_first = AtomicBool::new(true);
-        let wanted = || is_first.load(Ordering::Relaxed) || !members.tokens.is_claimed(token);
-        let mut release = pin!(self.send_while(ballot, None, sent, wanted));
-        // The first poll sends the request: the votes of a later attempt arrive after it.
-        let first = poll_fn(|cx| {
-            let ask = || {
-                let before = self.server.generation();
-                let first = release.as_mut().poll(cx);
-                let after = self.server.generation();
-                (before.filter(|_| before == after).unwrap_or(NONE), first)
-            };
-            Poll::Ready(members.tokens.send_undo(token, self.index, ask))
-        });
-        let first = first.await;
-        is_first.store(false, Ordering::Relaxed);
-        let Some((number, first)) = first else {
-            return Ok(Value::Nil);
-        };
-        let answer = match first {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => release.await,
-        };
-        if !matches!(answer, Err(StoreError::Ambiguous(_))) {
-            members.tokens.undo_answered(token, self.index, number);
-        }
-        answer
-    }
-
     async fn send_while(
         &self,
         ballot: &Ballot,
         counter: Option<&str>,
         sent: Instant,
-        wanted: impl Fn() -> bool,
+        wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Value, StoreError> {
         let answer = self.send(ballot, counter, wanted).await;
         match &answer {
@@ -365,12 +352,6 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         answers
     }
 
-    /// As [`finish`](Self::finish), for requests that are on their way already. The others are never sent.
-    pub(super) fn finish_what_is_sent(self) {
-        self.question.closed.store(true, Ordering::SeqCst);
-        self.finish(|_| ());
-    }
-
     /// From the start of the round until a node that has voted read its clock, ms.
     pub(super) fn took(&self, node: usize) -> i64 {
         self.question.took[node].load(Ordering::Relaxed)
@@ -392,10 +373,13 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             return;
         }
         // The timer belongs to the caller's runtime, which may end before the engine's runtime.
-        self.timer = None;
+        (self.timer, self.is_left) = (None, true);
         let members = Arc::clone(&self.question.members);
         let end = Instant::now() + members.limit;
+        let how = self.question.how;
+        let busy = matches!(how, How::Vote { .. }).then(|| members.under_way.begin());
         members.engine.spawn(async move {
+            let _busy: Option<Busy> = busy;
             while !self.pending.is_empty() {
                 let time_out = self.next_time_out();
                 let until = time_out.map_or(end, |(until, _)| until.min(end));
@@ -414,9 +398,31 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
                 node.went_silent();
                 let answer = Err(late(self.question.members.limit));
                 self.question.was_asked(node, &answer);
+                if let How::Vote { edition, .. } = how {
+                    self.question.was_cast(edition, node.index, &answer);
+                }
                 see((node.index, answer));
             }
         });
+    }
+}
+
+/// What has not been sent is not sent any more. A vote that is on its way may have to be taken back.
+impl<F: Future<Output = Answered> + Send + 'static> Drop for Round<F> {
+    fn drop(&mut self) {
+        if self.is_left || !matches!(self.question.how, How::Vote { .. }) {
+            return;
+        }
+        self.question.closed.store(true, Ordering::SeqCst);
+        let rest = Self {
+            question: Arc::clone(&self.question),
+            pending: std::mem::take(&mut self.pending),
+            until: self.until,
+            open: self.open,
+            timer: None,
+            is_left: true,
+        };
+        rest.finish(|_| ());
     }
 }
 
@@ -429,7 +435,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_at_once_keeps_no_request_from_being_sent() {
         let sent = Arc::new(AtomicU64::new(0));
-        let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
+        let mut pending = Pending::default();
         for node in 0..3 {
             let sent = Arc::clone(&sent);
             pending.0[node] = Expected::Open(Box::pin(async move {

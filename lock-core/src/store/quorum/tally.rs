@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ballot::Vote;
 use super::causes::{Failure, clocks_apart, combined};
-use super::nodes::{Nodes, majority};
+use super::nodes::majority;
 use crate::base::refusal::Refusal;
 use crate::base::rt::HashMap;
 use crate::store::StoreError;
@@ -168,18 +168,6 @@ impl Tally {
     /// The number of votes that do not count together with the others.
     fn void(&self) -> usize {
         self.clocks().count() - self.granted()
-    }
-
-    /// The nodes that have refused their votes.
-    pub(super) fn refused(&self) -> Nodes {
-        let refused = |node: &usize| {
-            matches!(
-                self.votes[*node],
-                Some(Ok(Vote::Busy { .. } | Vote::Refused(_)))
-            )
-        };
-        let nodes = (0..self.nodes).filter(refused);
-        nodes.fold(Nodes::default(), Nodes::with)
     }
 }
 

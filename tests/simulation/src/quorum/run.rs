@@ -185,6 +185,9 @@ async fn be(run: Run, index: usize) {
             sleep(Duration::from_millis(50)).await;
             continue;
         };
+        if process.has_crashed() {
+            continue;
+        }
         run.managers.borrow_mut().insert(index, locks.clone());
         let tasks = cursors.iter().enumerate().map(|(task, cursor)| {
             let context = Context {
