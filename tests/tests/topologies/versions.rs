@@ -127,7 +127,7 @@ async fn a_quorum_refuses_another_format() {
     nodes[2].restart().await;
     let new = lock_core_next::LockManager::connect_quorum(&urls).await;
     let text = new.expect_err("another format").to_string();
-    let sentence = "its locks have format 1, and this program writes format 2: stop all programs with an older lock-core, then call \
+    let sentence = "its locks have format 2, and this program writes format 3: stop all programs with an older lock-core, then call \
                     `begin_quorum` with `anew`";
     assert_eq!(text.matches(sentence).count(), 2, "{text}");
     assert_eq!(nodes[2].keys().await, [""; 0]);
@@ -142,7 +142,7 @@ async fn a_quorum_refuses_another_format() {
     let held = new.lock("a").acquire().await.unwrap();
     let again = LockManager::connect_quorum(&urls).await;
     let text = again.expect_err("another format").to_string();
-    assert!(text.contains("its locks have format 2"), "{text}");
+    assert!(text.contains("its locks have format 3"), "{text}");
     held.release().await.unwrap();
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::admission_state::{Note, VettedOn};
 use super::causes::{in_wait, late, no_note, reconnected, twice};
 use super::members::{Member, Members};
-use super::vetting::{Run, Statement, Vetted, Vetting};
+use super::vetting::{FORMAT, Run, Statement, Vetted, Vetting};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
@@ -264,7 +264,7 @@ impl Members {
         else {
             return reconnected();
         };
-        if let Some(why) = differs(&format, "call `begin_quorum` with `anew`") {
+        if let Some(why) = differs(&format, FORMAT, "call `begin_quorum` with `anew`") {
             return StoreError::Misconfigured(format!("its locks have {why}").into());
         }
         let named = self.all.iter().find(|other| other.label == label);

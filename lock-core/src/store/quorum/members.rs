@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::admission_state::Admission;
 use super::causes::Failure;
-use super::clean_up::{CleanUps, UnderWay};
+use super::leftovers::{Leftovers, UnderWay};
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::presence::Presence;
 use super::rtt::RttEstimator;
@@ -32,7 +32,7 @@ pub(super) struct Member {
     pub(super) rtt: RttEstimator,
     pub(super) presence: Presence,
     pub(super) admission: Admission,
-    pub(super) clean_ups: Mutex<CleanUps>,
+    pub(super) leftovers: Mutex<Leftovers>,
 }
 
 /// All nodes.
@@ -80,7 +80,7 @@ impl Members {
                     rtt: RttEstimator::default(),
                     presence: Presence::default(),
                     admission: Admission::default(),
-                    clean_ups: Mutex::default(),
+                    leftovers: Mutex::default(),
                 })
             });
         let all: Vec<_> = members.collect();

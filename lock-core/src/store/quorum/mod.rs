@@ -15,6 +15,7 @@ mod extend;
 mod hints;
 mod inspect;
 mod leader;
+mod leftovers;
 mod look;
 mod members;
 mod nodes;

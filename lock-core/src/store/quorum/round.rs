@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::ballot::{Ballot, Cast, is_unknown};
 use super::causes::{late, reconnected, stale, unknown};
-use super::clean_up::Busy;
+use super::leftovers::Busy;
 use super::members::{Member, Members};
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::tokens::Edition;

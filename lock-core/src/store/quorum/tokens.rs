@@ -39,7 +39,7 @@ pub(super) struct Tokens(Mutex<Book>);
 /// The known acquisitions.
 #[derive(Debug, Default)]
 struct Book {
-    all: HashMap<u64, Acquisition>,
+    all: HashMap<u64, TokenState>,
     /// The last edition of any acquisition. A forgotten one never gets an earlier edition again.
     editions: u64,
     /// The number of acquisitions at which old ones are looked for next.
@@ -59,7 +59,7 @@ pub(super) fn stored(token: &Token, edition: u64) -> String {
 }
 
 #[derive(Debug, Default)]
-struct Acquisition {
+struct TokenState {
     /// The last edition, and whether it is open.
     edition: u64,
     is_open: bool,
@@ -78,7 +78,7 @@ struct Acquisition {
     freed: usize,
 }
 
-impl Acquisition {
+impl TokenState {
     fn asked(&self) -> Nodes {
         let asked = (0..MAXIMUM_NODES).filter(|node| self.asked[*node] > 0);
         asked.fold(Nodes::default(), Nodes::with)
@@ -120,7 +120,7 @@ impl Book {
     }
 
     /// Changes a known acquisition, and forgets one of which nothing is left.
-    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Acquisition) -> T) -> Option<T> {
+    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut TokenState) -> T) -> Option<T> {
         let Entry::Occupied(mut entry) = self.all.entry(number) else {
             return None;
         };
@@ -132,7 +132,7 @@ impl Book {
     }
 
     /// The acquisition, if this edition is open.
-    fn open(&mut self, edition: Edition) -> Option<&mut Acquisition> {
+    fn open(&mut self, edition: Edition) -> Option<&mut TokenState> {
         let it = self.all.get_mut(&edition.of);
         it.filter(|it| it.is_open && it.edition == edition.number)
     }
@@ -254,7 +254,7 @@ impl Tokens {
 
     /// The engine is about to be notified that the lock is free. Returns false if it was notified, or has sent a request, before.
     pub(super) fn take_freed(&self, number: u64) -> bool {
-        let taken = |it: &mut Acquisition| std::mem::take(&mut it.freed);
+        let taken = |it: &mut TokenState| std::mem::take(&mut it.freed);
         lock(&self.0).change(number, taken).unwrap_or(0) > 0
     }
 }
@@ -284,7 +284,7 @@ impl VoteClaim {
         let mut book = lock(&self.tokens.0);
         let it = book.open(self.edition);
         let it = it.filter(|it| it.attempts == 1 && !it.is_won(Instant::now()));
-        it.map_or_else(Nodes::default, Acquisition::close)
+        it.map_or_else(Nodes::default, TokenState::close)
     }
 }
 

@@ -6,7 +6,10 @@ use redis::{Cmd, Value, cmd};
 
 use crate::base::rt;
 use crate::store::StoreError;
-use crate::store::redis::{FORMAT, Name, garbled, millis, text, word};
+use crate::store::redis::{Name, garbled, millis, text, word};
+
+/// The number of the wire format on the nodes. In format 1 a vote has no edition.
+pub(super) const FORMAT: u64 = if cfg!(lock_next_format) { 3 } else { 2 };
 
 /// A run of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]

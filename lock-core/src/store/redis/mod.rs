@@ -23,7 +23,7 @@ pub(crate) use self::route::user::UserConnection;
 pub(super) use self::script::{Script, script, unless_lost};
 pub(super) use self::server::Server;
 pub(super) use self::server::examine::unreachable;
-pub(super) use self::server::format::{FORMAT, differs};
+pub(super) use self::server::format::differs;
 pub(super) use self::server::list::scanned;
 pub(super) use self::server::url::Url;
 pub(super) use self::wire::{Arg, Name, queue, renewed, waiters};

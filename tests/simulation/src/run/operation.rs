@@ -113,7 +113,7 @@ impl Context {
         leads.then(|| format!("p{}.{} #{number}", self.process, self.task))
     }
 
-    fn ttl(&self, op: &Op) -> Duration {
+    fn lease(&self, op: &Op) -> Duration {
         let jitter = u64::from(self.run.plan.processes[self.process].jitter);
         Duration::from_millis(op.ttl + op.ttl * jitter / 100 + u64::from(jitter > 0))
     }
@@ -129,11 +129,11 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     for name in &names {
         let idle = match op.kind {
             Kind::Segmented(_) => idle_segment_limit(ms(run.plan.delay.most)),
-            _ => idle_limit(context.ttl(op)),
+            _ => idle_limit(context.lease(op)),
         };
         run.checks.uses(name, idle);
         if matches!(op.kind, Kind::Candidate { .. } | Kind::Observer) {
-            run.checks.uses_election(name, context.ttl(op));
+            run.checks.uses_election(name, context.lease(op));
         }
     }
     if op.inspects {
@@ -154,7 +154,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         call: op.call,
         value: context.value(op, number),
         at: run.world.now(),
-        ttl: context.ttl(op),
+        ttl: context.lease(op),
         shortest_ttl: ms(run.plan.shortest_ttl()),
         renew: op.renew,
         delay: ms(run.plan.delay.most),

@@ -22,15 +22,17 @@ pass                 | to one                | @a:2 60000 wait~5000~ 7 @A       
 pass                 | to itself             | @a:2 60000 wait~5000~ 7 @A         | held
 batch                | take and release      | 1 @B @A 60000                      | held
 extend               | held                  | @A 60000                           | held
-quorum acquire       | free                  | @A 60000 wait~5000~push~7 @fence   | free
-quorum acquire       | busy                  | @E 60000 wait~5000~poll~7 @fence   | held, B and C
-quorum acquire       | free and queued for   | @C 60000 wait~5000~poll~7 @fence   | B and C
-quorum release       | alone                 | @A                                 | held
-quorum release       | offered               | @A                                 | held, B and C
-quorum force_release | offered               | ''                                 | held, B and C
-quorum heal          | free                  | @A 60000 @fence                    | free
-quorum announce      | the first time        | @A 7 leads                         | held
-quorum announce      | once more             | @A 7 leads                         | held, named
+quorum acquire       | free                  | @A{3} 60000 wait~5000~push~7 @fence | free
+quorum acquire       | busy                  | @E{3} 60000 wait~5000~poll~7 @fence | voted, B and C
+quorum acquire       | free and queued for   | @C{3} 60000 wait~5000~poll~7 @fence | B and C
+quorum release       | alone                 | @A{3}                              | voted
+quorum release       | offered               | @A{3}                              | voted, B and C
+quorum force_release | offered               | ''                                 | voted, B and C
+quorum undo          | alone                 | @A{3}                              | voted
+quorum heal          | earlier               | @A{4} 60000 @fence                 | voted
+quorum heal          | free                  | @A{3} 60000 @fence                 | free
+quorum announce      | the first time        | @A{3} 7 leads                      | voted
+quorum announce      | once more             | @A{3} 7 leads                      | voted, named
 election acquire     | free                  | @A 60000 wait~5000~other 0 leads   | free
 election acquire     | expired before others | @A 60000 wait~5000~other 0 leads   | B and C
 election acquire     | expired before one    | @A 60000 wait~5000~other 0 leads   | C
@@ -58,6 +60,7 @@ fn lines(state: &str) -> &'static str {
         "free" => "",
         // By A.
         "held" => "SET lock:a @A PX 60000",
+        "voted" => "SET lock:a @A{3} PX 60000",
         // B, of which the server knows a channel, and C, which polls, wait in this order.
         "B and C" => {
             "RPUSH @queue @B @C
@@ -89,5 +92,7 @@ pub(super) async fn holders(rig: &mut Rig, case: &Case, refused: &[&str]) -> Vec
     if takes_both && refused.len() < 2 && holder.is_some() != second.is_some() {
         rig.wrong(format!("one of two is taken: {holder:?}, {second:?}"));
     }
-    holder.into_iter().collect()
+    // A vote has its edition behind a brace.
+    let token = |holder: String| holder.split('{').next().unwrap_or_default().to_owned();
+    holder.map(token).into_iter().collect()
 }

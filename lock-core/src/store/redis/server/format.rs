@@ -1,6 +1,6 @@
 //! The number of the wire format. The first client of a server writes it there, and each client compares it at each connection:
-//! clients of different formats would hold one lock at one time, or leave each other's waiters asleep. In a cluster one master has it,
-//! and in a quorum it is in the note of each node.
+//! clients of different formats would hold one lock at one time, or leave each other's waiters asleep. In a cluster one master has it.
+//! The nodes of a quorum have a number of their own, in their notes.
 
 use once_cell::sync::Lazy;
 use redis::{RedisError, RedisResult, Value, from_redis_value};
@@ -13,7 +13,7 @@ use crate::store::redis::script::{Script, script};
 use crate::store::redis::wire::{Arg, Name};
 
 /// `CONTRIBUTING.md` says what changes it. The cfg is that of the second build in the tests.
-pub(in crate::store) const FORMAT: u64 = if cfg!(lock_next_format) { 2 } else { 1 };
+const FORMAT: u64 = if cfg!(lock_next_format) { 2 } else { 1 };
 
 static COMPARE: Lazy<Script> = script!("format", "format.lua");
 
@@ -37,7 +37,7 @@ pub(in crate::store::redis) async fn compare(
         0 => String::new(),
         number => format!(" in database {number}"),
     };
-    match differs(&known, &format!("`SET {key} {FORMAT}`{database}")) {
+    match differs(&known, FORMAT, &format!("`SET {key} {FORMAT}`{database}")) {
         None => Ok(()),
         Some(why) => Err(misconfigured(format!(
             "the locks on the server at {}{database} have {why}",
@@ -57,18 +57,18 @@ fn is_elsewhere(error: &RedisError) -> bool {
     error.code() == Some("MOVED") || of_script.iter().any(|words| said.contains(words))
 }
 
-/// Why a client cannot use locks of this format, and what to do. `begin` is what begins ours.
-pub(in crate::store) fn differs(known: &str, begin: &str) -> Option<String> {
+/// Why a client of the format `ours` cannot use locks of this format, and what to do. `begin` is what begins ours.
+pub(in crate::store) fn differs(known: &str, ours: u64, begin: &str) -> Option<String> {
     match known.parse::<u64>() {
-        Ok(FORMAT) => None,
-        Ok(newer) if newer > FORMAT => Some(format!(
-            "format {newer}, and this program knows format {FORMAT}: build it with the version of lock-core of the other programs, or stop \
+        Ok(known) if known == ours => None,
+        Ok(newer) if newer > ours => Some(format!(
+            "format {newer}, and this program knows format {ours}: build it with the version of lock-core of the other programs, or stop \
              those, then {begin}"
         )),
         older => {
             let older = older.map_or("an unknown format".to_owned(), |n| format!("format {n}"));
             Some(format!(
-                "{older}, and this program writes format {FORMAT}: stop all programs with an older lock-core, then {begin}"
+                "{older}, and this program writes format {ours}: stop all programs with an older lock-core, then {begin}"
             ))
         }
     }
