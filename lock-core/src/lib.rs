@@ -197,18 +197,29 @@
 //! | Feature | Default | What |
 //! |---|---|---|
 //! | `macros` | yes | the attribute [`#[distributed_lock]`](macro@distributed_lock) |
+//! | `quorum` | yes | `redis+quorum://` URLs, and [`connect_quorum`](LockManager::connect_quorum) with what belongs to it |
+//! | `cluster` | yes | `redis+cluster://` URLs |
+//! | `sentinel` | yes | `redis+sentinel://` URLs; without it a plain URL leads to its server, whatever sentinels announce there |
 //! | `tls-rustls` | no | `rediss://` URLs and `LockManagerBuilder::tls`, with rustls. It uses the process-wide `CryptoProvider` if one is installed, otherwise *ring*, and trusts the root certificates of the system |
 //! | `tls-webpki-roots` | no | also trusts the roots of Mozilla, which are compiled in: for systems without root certificates |
 //! | `tls-insecure` | no | `Tls::insecure`, for tests |
 //! | `tokio-util` | no | `LockGuard::cancellation`: a `CancellationToken` of the tokio-util crate |
 //! | `metrics` | no | `observe::MetricsObserver`: metrics for a recorder of the crate `metrics`, such as Prometheus |
 //! | `opentelemetry` | no | `observe::OpenTelemetryObserver`: metrics for OpenTelemetry |
+//!
+//! A service with one master needs only `default-features = false, features = ["macros"]`. A URL whose feature is missing is
+//! [`InvalidConfig`](LockError::InvalidConfig), which names the feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(feature = "macros"),
+    not(all(
+        feature = "macros",
+        feature = "quorum",
+        feature = "cluster",
+        feature = "sentinel"
+    )),
     allow(
         rustdoc::broken_intra_doc_links,
-        reason = "the attribute's page is there with the feature only"
+        reason = "the pages of the attribute, of a quorum, a cluster and sentinels are there with their features only"
     )
 )]
 
@@ -231,6 +242,7 @@ pub use crate::base::error::{Cause, LockError, LossReason};
 pub use crate::base::fencing::FencingToken;
 pub use crate::base::finding::{Finding, Severity};
 pub use crate::base::owner::Owner;
+#[cfg(feature = "quorum")]
 pub use crate::base::quorum_node::{NodeVote, QuorumNode};
 #[cfg(lock_sim)]
 #[doc(hidden)]
@@ -238,7 +250,6 @@ pub use crate::base::sim;
 #[cfg(feature = "tls-rustls")]
 pub use crate::base::tls::Tls;
 pub use crate::face::builder::LockManagerBuilder;
-pub use crate::face::connect::BeginQuorum;
 pub use crate::face::election::{Election, Leader, Leaders, Leadership};
 pub use crate::face::global::default_manager;
 pub use crate::face::guard::LockGuard;
@@ -251,6 +262,8 @@ pub use crate::face::manager::LockManager;
 pub use crate::face::multi_lock::{MultiGuard, MultiLock};
 pub use crate::face::observe;
 pub use crate::face::ping::Pong;
+#[cfg(feature = "quorum")]
+pub use crate::face::quorum::BeginQuorum;
 pub use crate::face::reentrant::ReentrantLock;
 pub use crate::face::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use crate::face::segmented::{SegmentGuard, SegmentedLock};

@@ -15,6 +15,8 @@ pub(crate) mod latch;
 pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod place;
+pub(crate) mod quorum_config;
+#[cfg(feature = "quorum")]
 pub(crate) mod quorum_node;
 pub(crate) mod refusal;
 pub(crate) mod rt;

@@ -115,12 +115,6 @@ pin_project! {
     }
 }
 
-impl Sleep {
-    pub(crate) fn deadline(&self) -> Instant {
-        self.sleep.deadline()
-    }
-}
-
 impl Future for Sleep {
     type Output = ();
 

@@ -86,6 +86,7 @@ pub(crate) use self::look::Walk;
 use self::news::NewsCells;
 use self::outages::Outages;
 use self::own_thread::OwnThread;
+#[cfg(feature = "quorum")]
 pub(crate) use self::own_thread::run_alone;
 pub(crate) use self::patience::Limit;
 pub(crate) use self::release::confirmed;

@@ -45,6 +45,7 @@ impl OwnThread {
 }
 
 /// Runs a future that has no engine: here, or on a thread of its own, which ends with it.
+#[cfg(feature = "quorum")]
 pub(crate) async fn run_alone<F>(own: bool, future: F) -> Result<F::Output, LockError>
 where
     F: Future<Output: Send> + Send + 'static,

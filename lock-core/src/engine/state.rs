@@ -457,6 +457,7 @@ impl Received {
 
     fn failed(&mut self, began: Moment, now: Moment, error: StoreError) {
         let since = match (&error, &self.trouble) {
+            #[cfg(feature = "quorum")]
             (StoreError::NotYet(_), _) => now,
             (_, None) => began,
             (_, Some(trouble)) => trouble.since,

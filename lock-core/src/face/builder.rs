@@ -7,9 +7,8 @@ use crate::base::config::{Config, ENDLESS};
 use crate::base::credentials::{Credentials, Provider};
 use crate::base::error::LockError;
 use crate::base::observe::Observer;
-#[cfg(feature = "tls-rustls")]
-use crate::store::SentinelTls;
-use crate::store::{ClusterAddresses, QuorumConfig, RedisConfig};
+use crate::base::quorum_config::QuorumConfig;
+use crate::store::RedisConfig;
 
 /// Sets up a [`LockManager`](crate::LockManager). Made by [`LockManager::builder`](crate::LockManager::builder).
 ///
@@ -302,42 +301,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The wait of a [quorum](Self::connect_quorum): the time in which a node that has restarted, lost its data or was replaced does
-    /// not vote. Default: 60 s; 2 s to 48 days.
-    ///
-    /// Such a node may have forgotten its votes. So a ttl (also [`at_least`](crate::Lock::at_least)) is at most half of the wait; a
-    /// longer ttl is [`InvalidConfig`](crate::LockError::InvalidConfig). Set the same wait in all programs: the nodes store it, and a
-    /// program with another wait does not use them. To change the wait, stop all programs, and run
-    /// [`begin_quorum`](Self::begin_quorum) with [`anew`](crate::BeginQuorum::anew).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .default_ttl(Duration::from_secs(120))
-    ///     .quorum_wait(Duration::from_secs(240))
-    ///     .connect_quorum(["redis://a", "redis://b", "redis://c"])
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub fn quorum_wait(mut self, wait: Duration) -> Self {
-        self.quorum.wait = wait;
-        self
-    }
-
-    /// How far a node's clock in a [quorum](Self::connect_quorum) may jump without harm. Default: 500 ms; 20 ms to 60 s.
-    ///
-    /// A server measures a ttl with its wall clock, so after a jump forward it forgets votes too early. Therefore a node keeps each
-    /// vote for `clock_skew` longer than its ttl. A lock needs a majority of nodes whose clocks agree to within half of `clock_skew`;
-    /// a node with a larger jump does not count until its clock is correct again. So the clocks must be synchronised (NTP);
-    /// otherwise the error states their difference. The lock of a crashed process becomes free later by `clock_skew`.
-    pub fn clock_skew(mut self, most: Duration) -> Self {
-        self.quorum.clock_skew = most;
-        self
-    }
-
     /// The trusted certificates and the identity of this client, for every server behind a `rediss://` URL, including each node of
     /// a quorum. See [`Tls`](crate::Tls). Default: the root certificates of the system.
     ///
@@ -396,35 +359,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// As [`credentials`](Self::credentials), for the connections to sentinels.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use lock_core::{Credentials, LockManager};
-    ///
-    /// # async fn secret_of_the_vault() -> Result<String, std::io::Error> { Ok(String::new()) }
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = LockManager::builder()
-    ///     .sentinel_credentials(|| async {
-    ///         Ok::<_, std::io::Error>(Credentials::new("default", secret_of_the_vault().await?))
-    ///     })
-    ///     .connect("redis+sentinel://:secret@s1,s2,s3/mymaster")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub fn sentinel_credentials<F, E>(
-        mut self,
-        provider: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<Credentials, E>> + Send + 'static,
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.redis.sentinel.credentials = Some(Provider::new(provider));
-        self
-    }
-
     /// Gives the manager a thread of its own: its task, its timers and its connections live there, on a small runtime. Default: they
     /// live in the runtime in which the manager is made.
     ///
@@ -466,74 +400,6 @@ impl LockManagerBuilder {
     /// [managed servers](crate::guide::managed_servers).
     pub fn any_version(mut self) -> Self {
         self.redis.any_version = true;
-        self
-    }
-
-    /// The password of the sentinels behind a `redis+sentinel://` URL; the password in that URL is for the servers. Default: none.
-    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.redis.sentinel.password = Some(password.into());
-        self
-    }
-
-    /// The user of the sentinels, if they have users (`ACL`). Default: the default user.
-    ///
-    /// The user needs `+sentinel|get-master-addr-by-name`, `+sentinel|master`, `+sentinel|sentinels`, `+subscribe`, and the channel
-    /// `+switch-master`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .sentinel_user("locks")
-    ///     .sentinel_password("their secret")
-    ///     .connect("redis+sentinel://s1,s2,s3/mymaster")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub fn sentinel_user(mut self, user: impl Into<String>) -> Self {
-        self.redis.sentinel.user = Some(user.into());
-        self
-    }
-
-    /// The TLS settings for the sentinels, or `None` for sentinels without TLS. Default: as for the servers. With a
-    /// `rediss+sentinel://` URL that is TLS with the settings of [`tls`](Self::tls).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .tls(lock_core::Tls::new().ca_file("/etc/redis/ca.pem"))
-    ///     .sentinel_tls(None)
-    ///     .connect("rediss+sentinel://s1,s2,s3/mymaster")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    #[cfg(feature = "tls-rustls")]
-    pub fn sentinel_tls(mut self, tls: impl Into<Option<crate::Tls>>) -> Self {
-        self.redis.sentinel.tls = tls.into().map_or(SentinelTls::Without, SentinelTls::With);
-        self
-    }
-
-    /// Translates the addresses of a cluster's nodes, if this program reaches them at others: behind NAT, or a forwarded port. The
-    /// function gets the host and the port that the cluster names, and returns those to connect to. Default: no change.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .cluster_addresses(|_host, port| ("127.0.0.1".to_owned(), port + 10_000))
-    ///     .connect("redis+cluster://127.0.0.1:17000,127.0.0.1:17001")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub fn cluster_addresses(
-        mut self,
-        addresses: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
-    ) -> Self {
-        self.redis.cluster_addresses = Some(ClusterAddresses(Arc::new(addresses)));
         self
     }
 }

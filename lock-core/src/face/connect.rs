@@ -1,15 +1,10 @@
-//! Makes a manager, or a new quorum, from settings: URLs and connections.
+//! Makes a manager from settings: URLs and connections.
 
-use std::fmt;
-use std::future::IntoFuture;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-
 use crate::base::error::LockError;
-use crate::base::quorum_node::QuorumNode;
 use crate::base::time::{Clock, SystemClock};
-use crate::engine::{Engine, run_alone};
+use crate::engine::Engine;
 use crate::face::builder::LockManagerBuilder;
 use crate::face::manager::LockManager;
 use crate::store::{
@@ -29,6 +24,8 @@ impl LockManagerBuilder {
     /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
+    /// The URLs of sentinels, of a cluster and of a quorum need the features `sentinel`, `cluster` and `quorum`, which are on by default.
+    ///
     /// `?protocol=resp2` at the end of a URL of servers asks for RESP2: for a proxy that accepts RESP3 but does not carry it. Then no
     /// messages arrive, so a waiter polls every [`poll_interval`](Self::poll_interval). If the server refuses HELLO or SUBSCRIBE, or
     /// stays with RESP2 after HELLO, the client polls without the option.
@@ -46,7 +43,7 @@ impl LockManagerBuilder {
     ///
     /// # Failover
     ///
-    /// Behind Sentinel, and behind a plain URL while its server lives, the client connects to a new master within milliseconds
+    /// With the feature `sentinel`: behind Sentinel, and behind a plain URL while its server lives, the client connects to a new master within milliseconds
     /// after the sentinels name it. Each hold is confirmed there: it continues, or it is lost and its guard is notified. Replication
     /// is asynchronous, so locks that were granted just before may be lost: mostly those of the last milliseconds if the master
     /// dies, and those of about the last second at a `SENTINEL FAILOVER`.
@@ -112,116 +109,11 @@ impl LockManagerBuilder {
             return Engine::start(self.config, store, clock);
         }
         if let Some(nodes) = node_urls(url) {
-            return self.start_quorum(&texts(nodes));
+            return self.start_quorum(&nodes);
         }
         self.redis.prefix = self.config.prefix().whole().into();
         let store = AnyStore::Redis(RedisStore::open(url, &self.config, &self.redis)?);
         Engine::start(self.config, store, clock)
-    }
-
-    /// Connects to a quorum: 3, 5, 7 or 9 independent masters, which do not replicate each other. A client holds a lock if a
-    /// majority of them has granted it, so the lock survives the loss of a minority. This is Redlock, with
-    /// [fencing tokens](crate::FencingToken).
-    ///
-    /// Each URL may have its own user, password, port and database. [`connect`](Self::connect) takes the same nodes as one URL:
-    /// `redis+quorum://user:password@a:6379/0,b,c`, with `%2C` for a comma in a password. All programs name the same nodes, each
-    /// by the same host and port: the nodes store this list, and a program with another list does not use them. A program that
-    /// reaches a node by another name appends the common name to its URL: `redis://localhost:7001?node=10.0.0.1:6379`.
-    ///
-    /// A ttl is at most half of the [wait](Self::quorum_wait) of the quorum: 30 s, unless you lengthen it in all programs.
-    ///
-    /// Every operation sends its request to all nodes at once and is done when a majority has decided. A node that does not answer
-    /// costs only its vote. [Begin](Self::begin_quorum) a new quorum once, before its first lock. Waiters of different processes get
-    /// the lock in approximate, not strict, FIFO order. [Reentrant locks](crate::ReentrantLock) do not work over a quorum: acquiring
-    /// one is [`InvalidConfig`](LockError::InvalidConfig).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for another number of nodes, for a node that is named twice, or as for
-    /// [`connect`](Self::connect); [`Unavailable`](LockError::Unavailable), with the error of each node, if no majority answers.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: a dropped future leaves nothing behind.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// let locks = lock_core::LockManager::builder().connect_quorum(nodes).await?;
-    /// let guard = locks.lock("report").acquire().await?;
-    /// # drop(guard); Ok(()) }
-    /// ```
-    pub async fn connect_quorum<U: AsRef<str>>(
-        self,
-        nodes: impl IntoIterator<Item = U>,
-    ) -> Result<LockManager, LockError> {
-        ready(self.start_quorum(&texts(nodes))?).await
-    }
-
-    /// Begins a new quorum. Call it once, before the first lock: from then on the nodes vote.
-    ///
-    /// A server without data may have lost votes for locks that are still held. So a node that belongs to no quorum yet votes only
-    /// after the [wait](Self::quorum_wait) of the quorum, also in a new quorum. With this call the operator asserts that none of the
-    /// servers was a node before, and skips the wait. **Do not call it whenever a program starts**: if all nodes have lost their data,
-    /// a call ends their waits, and two clients may hold one lock. Several programs may call it at once, and a call that was
-    /// interrupted may be repeated.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`](LockError::Unavailable) unless all nodes answer; [`InvalidConfig`](LockError::InvalidConfig) if some nodes have
-    /// lost their data or have restarted since the quorum began, if one belongs to another quorum, without a tokio runtime (unless
-    /// the builder has [`own_thread`](Self::own_thread)), or as for [`connect_quorum`](Self::connect_quorum).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, some of the nodes may have begun. Call it again; otherwise the other nodes wait.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// lock_core::LockManager::builder().begin_quorum(nodes).await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn begin_quorum<U: AsRef<str>>(self, nodes: impl IntoIterator<Item = U>) -> BeginQuorum {
-        BeginQuorum {
-            builder: self,
-            nodes: texts(nodes),
-            anew: false,
-        }
-    }
-
-    /// The state of each node of a quorum, in the order of their names: for operators. Writes nothing, and needs no majority.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL or a setting that cannot work, or without a tokio runtime (unless the
-    /// builder has [`own_thread`](Self::own_thread)). The error of a node is in [`QuorumNode::vote`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// for node in lock_core::LockManager::builder().quorum_status(nodes).await? {
-    ///     println!("{}: {:?}", node.address(), node.vote());
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn quorum_status<U: AsRef<str>>(
-        self,
-        nodes: impl IntoIterator<Item = U>,
-    ) -> Result<Vec<QuorumNode>, LockError> {
-        let own_thread = self.config.own_thread;
-        let store = checked_quorum(self, &texts(nodes))?;
-        run_alone(own_thread, async move { store.status().await }).await
     }
 
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to
@@ -255,14 +147,14 @@ impl LockManagerBuilder {
         Ok(LockManager::new(engine))
     }
 
-    fn start_quorum(mut self, nodes: &[String]) -> Result<Arc<Engine>, LockError> {
+    pub(super) fn start_quorum(mut self, nodes: &[String]) -> Result<Arc<Engine>, LockError> {
         self.config.longest = Some(self.quorum.longest());
         self.check()?;
         let store = AnyStore::Quorum(self.quorum_store(nodes)?);
         Engine::start(self.config, store, Arc::new(SystemClock))
     }
 
-    fn quorum_store(&self, nodes: &[String]) -> Result<QuorumStore, LockError> {
+    pub(super) fn quorum_store(&self, nodes: &[String]) -> Result<QuorumStore, LockError> {
         let limit = self.config.command_deadline;
         let mut redis = self.redis.clone();
         redis.prefix = self.config.prefix().whole().into();
@@ -270,92 +162,38 @@ impl LockManagerBuilder {
     }
 }
 
-/// Begins a quorum when it is awaited. Made by [`LockManagerBuilder::begin_quorum`](crate::LockManagerBuilder::begin_quorum).
-#[must_use = "a quorum begins when this is awaited"]
-pub struct BeginQuorum {
-    builder: LockManagerBuilder,
-    nodes: Vec<String>,
-    anew: bool,
-}
-
-// The URLs may have passwords.
-impl fmt::Debug for BeginQuorum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BeginQuorum")
-            .field("nodes", &self.nodes.len())
-            .field("anew", &self.anew)
-            .finish_non_exhaustive()
-    }
-}
-
-impl BeginQuorum {
-    /// Begins the quorum whatever its nodes have stored: ends their waits, and replaces their list and their
-    /// [wait](crate::LockManagerBuilder::quorum_wait).
-    ///
-    /// With this call the operator asserts that **no program uses these nodes, and that no lock is held**: otherwise two clients may
-    /// hold one lock. Use it to add nodes, to change the wait, or to repair a quorum after a node has lost its data for good.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// lock_core::LockManager::builder().begin_quorum(nodes).anew().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn anew(mut self) -> Self {
-        self.anew = true;
-        self
-    }
-
-    async fn run(self) -> Result<(), LockError> {
-        let own_thread = self.builder.config.own_thread;
-        let store = checked_quorum(self.builder, &self.nodes)?;
-        let beginning = async move {
-            if self.anew {
-                store.begin_anew().await
-            } else {
-                store.begin().await
-            }
-        };
-        let done = run_alone(own_thread, beginning).await?;
-        done.map_err(StoreError::into_lock_error)
-    }
-}
-
-impl IntoFuture for BeginQuorum {
-    type Output = Result<(), LockError>;
-    type IntoFuture = BoxFuture<'static, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
 /// Makes the first connection, so that a wrong address, password or server shows at start-up.
-async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
+pub(super) async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
     let ready = engine.shared.store.ready().await;
     ready.map_err(StoreError::into_lock_error)?;
     Ok(LockManager::new(engine))
 }
 
-/// Makes a store without an engine, to ask the nodes of a quorum directly.
-fn checked_quorum(
-    mut builder: LockManagerBuilder,
-    nodes: &[String],
-) -> Result<QuorumStore, LockError> {
-    builder.config.longest = Some(builder.quorum.longest());
-    builder.check()?;
-    builder.quorum_store(nodes)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
-    let urls: Vec<_> = urls.into_iter().collect();
-    // One URL may name all nodes of the quorum.
-    if let [url] = &urls[..]
-        && let Some(nodes) = node_urls(url.as_ref())
-    {
-        return nodes;
+    #[test]
+    fn a_url_whose_feature_is_not_in_the_build_names_the_feature() {
+        for (feature, is_built, lacks) in [
+            ("quorum", cfg!(feature = "quorum"), "has no quorum"),
+            ("cluster", cfg!(feature = "cluster"), "has no cluster"),
+            (
+                "sentinel",
+                cfg!(feature = "sentinel"),
+                "cannot ask sentinels",
+            ),
+        ] {
+            let refusal = format!(
+                "lock configuration: this build {lacks}: enable the feature `{feature}` of lock-core for `redis+{feature}://`"
+            );
+            for scheme in ["redis", "rediss"] {
+                let url = format!("{scheme}+{feature}://a,b,c/0");
+                // There is no runtime here, so each URL is refused.
+                let refused = LockManagerBuilder::default().connect_lazily(&url);
+                let refused = refused.err().unwrap().to_string();
+                assert_eq!(refused == refusal, !is_built, "{url}: {refused}");
+            }
+        }
     }
-    urls.iter().map(|url| url.as_ref().to_owned()).collect()
 }

@@ -62,31 +62,6 @@ impl LockManager {
         Self::builder().connect(url).await
     }
 
-    /// Connects to a quorum of 3, 5, 7 or 9 independent masters with the default settings. See
-    /// [`LockManagerBuilder::connect_quorum`].
-    ///
-    /// # Errors
-    ///
-    /// As [`LockManagerBuilder::connect_quorum`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: a dropped future leaves nothing behind.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// let locks = lock_core::LockManager::connect_quorum(nodes).await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub async fn connect_quorum<U: AsRef<str>>(
-        nodes: impl IntoIterator<Item = U>,
-    ) -> Result<Self, LockError> {
-        Self::builder().connect_quorum(nodes).await
-    }
-
     /// A builder, for settings other than the defaults.
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::default()

@@ -2,6 +2,8 @@
 
 pub(crate) mod all;
 pub(crate) mod builder;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 pub(crate) mod connect;
 pub(crate) mod election;
 pub(crate) mod global;
@@ -17,11 +19,15 @@ pub(crate) mod multi_lock;
 pub mod observe;
 pub(crate) mod options;
 pub(crate) mod ping;
+#[cfg(feature = "quorum")]
+pub(crate) mod quorum;
 pub(crate) mod reentrant;
 pub(crate) mod rw_lock;
 pub(crate) mod scope;
 pub(crate) mod seats;
 pub(crate) mod segmented;
 pub(crate) mod semaphore;
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
 pub(crate) mod verbs;
 pub(crate) mod view;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::quorum::not_over_a_quorum;
 use super::redis::kinds::exclusive;
 use super::{
     Answer, Attached, Attempt, Cursor, GuardedCall, MemoryStore, OrRefused, Passed, QuorumStore,
@@ -123,7 +122,10 @@ impl AnyStore {
         match self {
             Self::Memory(store) => Ok(store.acquire(attempt)),
             Self::Redis(store) => store.acquire(attempt).await,
-            Self::Quorum(store) => Box::pin(store.acquire(attempt)).await,
+            Self::Quorum(store) => {
+                StoreError::unless_over_a_quorum(attempt.key)?;
+                Box::pin(store.acquire(attempt)).await
+            }
         }
     }
 
@@ -147,7 +149,9 @@ impl AnyStore {
         match self {
             Self::Memory(store) => Ok(store.acquire_all(attempts)),
             Self::Redis(store) => exclusive::acquire_all(store, attempts).await,
-            Self::Quorum(_) => Err(not_over_a_quorum("several locks in one request are")),
+            Self::Quorum(_) => Err(StoreError::not_over_a_quorum(
+                "several locks in one request are",
+            )),
         }
     }
 
@@ -175,7 +179,10 @@ impl AnyStore {
         match self {
             Self::Memory(store) => Ok(store.release(key, token, owner)),
             Self::Redis(store) => store.release(key, token, owner, is_alone).await,
-            Self::Quorum(store) => Box::pin(store.release(key, token)).await,
+            Self::Quorum(store) => {
+                StoreError::unless_over_a_quorum(key)?;
+                Box::pin(store.release(key, token)).await
+            }
         }
     }
 
@@ -192,7 +199,10 @@ impl AnyStore {
         match self {
             Self::Memory(store) => Ok(store.force_release(key)),
             Self::Redis(store) => store.force_release(key).await,
-            Self::Quorum(store) => Box::pin(store.force_release(key)).await,
+            Self::Quorum(store) => {
+                StoreError::unless_over_a_quorum(key)?;
+                Box::pin(store.force_release(key)).await
+            }
         }
     }
 
@@ -200,7 +210,10 @@ impl AnyStore {
         match self {
             Self::Memory(store) => Ok(store.inspect(key)),
             Self::Redis(store) => store.inspect(key).await,
-            Self::Quorum(store) => Box::pin(store.inspect(key)).await,
+            Self::Quorum(store) => {
+                StoreError::unless_over_a_quorum(key)?;
+                Box::pin(store.inspect(key)).await
+            }
         }
     }
 

@@ -49,12 +49,16 @@ pub(crate) struct Renewal<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cursor {
     pub(crate) kind: Kind,
+    #[cfg(any(feature = "cluster", feature = "quorum"))]
     pub(crate) node: usize,
     pub(crate) on_node: u64,
     /// The number of the walk, and what it started from, where locks can move from node to node.
+    #[cfg(feature = "cluster")]
     pub(crate) walk: u32,
+    #[cfg(feature = "cluster")]
     pub(crate) version: u64,
     /// The nodes of a quorum that gave no answer so far.
+    #[cfg(feature = "quorum")]
     pub(crate) missed: usize,
 }
 

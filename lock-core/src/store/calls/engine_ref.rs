@@ -39,6 +39,7 @@ impl Attached {
         }
     }
 
+    #[cfg(feature = "cluster")]
     pub(crate) fn for_part(&self, part: Arc<dyn Part>) -> Self {
         let part = Some(part);
         Self {

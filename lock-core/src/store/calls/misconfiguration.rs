@@ -17,19 +17,20 @@ pub(crate) enum Misconfiguration {
         advice: String,
     },
     /// These two nodes of a quorum are one server.
+    #[cfg(feature = "quorum")]
     SameServer(Arc<str>, Arc<str>),
 }
 
 impl Misconfiguration {
     /// The same, with the name of the server.
     pub(super) fn at(self, at: &Arc<str>) -> Self {
-        match self {
-            Self::Refused { said, advice, .. } => Self::Refused {
-                server: Some(Arc::clone(at)),
-                said,
-                advice,
-            },
-            other => other,
+        let Self::Refused { said, advice, .. } = self else {
+            return self;
+        };
+        Self::Refused {
+            server: Some(Arc::clone(at)),
+            said,
+            advice,
         }
     }
 }
@@ -58,6 +59,7 @@ impl fmt::Display for Misconfiguration {
             Self::Refused { said, advice, .. } => {
                 write!(f, "the server refused ({said}): {advice}")
             }
+            #[cfg(feature = "quorum")]
             Self::SameServer(one, other) => write!(
                 f,
                 "{one} and {other} lead to the same server, or were exchanged: a quorum needs a server of its own behind each address"

@@ -12,7 +12,9 @@ pub(crate) use self::answer::{
     Answer, OrRefused, Passed, QueuePlace, Released, Reweighed, Scanned, Together, to_each,
 };
 pub(crate) use self::attempt::{Attempt, Cursor, GuardedCall, Mode, Renewal};
-pub(crate) use self::engine_ref::{Attached, EngineRef, Part};
+#[cfg(feature = "cluster")]
+pub(crate) use self::engine_ref::Part;
+pub(crate) use self::engine_ref::{Attached, EngineRef};
 pub(crate) use self::error::StoreError;
 pub(crate) use self::events::{Concerned, EventSink, Events, Grant};
 pub(crate) use self::misconfiguration::Misconfiguration;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::base::key::LockKey;
-use crate::store::quorum::not_over_a_quorum;
 use crate::store::redis::count_down;
-use crate::store::{AnyStore, OrRefused};
+use crate::store::{AnyStore, OrRefused, StoreError};
 
 impl AnyStore {
     /// Counts an id of a latch, and reads how many are left. Without an id it only reads.
@@ -22,7 +21,7 @@ impl AnyStore {
                 latches.count_down(common, key, count, ttl, id)
             })),
             Self::Redis(store) => count_down(store, key, count, ttl, id).await,
-            Self::Quorum(_) => Err(not_over_a_quorum("a latch is")),
+            Self::Quorum(_) => Err(StoreError::not_over_a_quorum("a latch is")),
         }
     }
 }

@@ -3,7 +3,6 @@
 use crate::base::key::LockKey;
 use crate::base::kind::Reweigh;
 use crate::base::token::Token;
-use crate::store::quorum::lacks;
 use crate::store::redis::kinds::permits;
 use crate::store::{AnyStore, OrRefused, Reweighed, StoreError};
 
@@ -22,7 +21,7 @@ impl AnyStore {
                 locks.reweigh(common, key, token, from, to)
             })),
             Self::Redis(store) => permits::reweigh(store, key, token, from, to).await,
-            Self::Quorum(_) => Err(lacks(key)),
+            Self::Quorum(_) => Err(StoreError::kind_not_over_a_quorum(key)),
         }
     }
 
@@ -35,7 +34,7 @@ impl AnyStore {
                 locks.semaphores.resize(&mut locks.common, key, from, to)
             })),
             Self::Redis(store) => permits::resize(store, key, from, to).await,
-            Self::Quorum(_) => Err(lacks(key)),
+            Self::Quorum(_) => Err(StoreError::kind_not_over_a_quorum(key)),
         }
     }
 }

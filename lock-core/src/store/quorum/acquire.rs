@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::QuorumStore;
 use super::ballot::{Ballot, Vote, yes};
 use super::causes::{not_ours, silent};
 use super::members::{Member, Members};
 use super::nodes::Nodes;
 use super::round::{Answered, How, Progress, Round, ask};
 use super::tally::{Tally, Verdict};
-use super::{QuorumStore, check_kind};
 use crate::base::time::{Clock, SystemClock};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 
@@ -26,7 +26,6 @@ impl QuorumStore {
         &self,
         attempt: Attempt<'_>,
     ) -> Result<Answer, StoreError> {
-        check_kind(attempt.key)?;
         let answer = self.decided(attempt).await?;
         self.won(attempt, &answer);
         Ok(answer)

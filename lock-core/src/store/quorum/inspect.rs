@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
+use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
-use super::{QuorumStore, check_kind};
 use crate::base::error::Cause;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::rt::HashMap;
+use crate::base::snapshot::NodeSnapshot;
 use crate::base::token::Bearer;
 use crate::store::redis::inspected;
 use crate::store::redis::kinds::exclusive;
-use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
+use crate::store::{Cursor, Scanned, Snapshot, SnapshotState, StoreError};
 
 impl QuorumStore {
     pub(in crate::store) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        check_kind(key)?;
         let members = &self.members;
         let nodes = members.all.len();
         let ballot = Ballot::inspect(key);

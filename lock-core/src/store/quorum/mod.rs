@@ -24,7 +24,6 @@ mod release;
 mod requests;
 mod round;
 mod rtt;
-mod settings;
 mod status;
 mod tally;
 mod tokens;
@@ -42,12 +41,10 @@ use self::causes::Failure;
 use self::hints::Hints;
 use self::members::Members;
 use self::nodes::Nodes;
-pub(crate) use self::settings::QuorumConfig;
-pub(crate) use self::urls::node_urls;
 use super::redis::{RedisConfig, Server, Url};
 use super::{Answer, Attached, Attempt, Passed, Released, StoreError};
 use crate::base::error::LockError;
-use crate::base::key::LockKey;
+use crate::base::quorum_config::QuorumConfig;
 use crate::base::time::{Clock, SystemClock};
 use crate::base::token::Token;
 
@@ -175,27 +172,6 @@ impl QuorumStore {
         failures.extend(late);
         Ok(failures)
     }
-}
-
-/// The error of a call that a quorum cannot answer.
-pub(super) fn not_over_a_quorum(what: &str) -> StoreError {
-    let why = format!(
-        "{what} not over a quorum, whose nodes would count differently: use a manager of one master, or an exclusive lock"
-    );
-    StoreError::Misconfigured(why.into())
-}
-
-/// The error of a call for a lock whose kind is not over a quorum.
-pub(super) fn lacks(key: &LockKey) -> StoreError {
-    not_over_a_quorum(&format!("locks of the kind `{}` are", key.traits().name))
-}
-
-/// Whether locks of this kind are over a quorum.
-fn check_kind(key: &LockKey) -> Result<(), StoreError> {
-    key.traits()
-        .over_a_quorum
-        .then_some(())
-        .ok_or_else(|| lacks(key))
 }
 
 impl QuorumStore {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::QuorumStore;
 use super::ballot::{Ballot, yes};
 use super::causes::combined;
 use super::clean_up::TakenBack;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
-use super::{QuorumStore, check_kind};
 use crate::base::key::LockKey;
 use crate::base::token::Token;
 use crate::store::redis::forced;
@@ -25,7 +25,6 @@ impl QuorumStore {
         key: &LockKey,
         token: &Token,
     ) -> Result<Released, StoreError> {
-        check_kind(key)?;
         let released = self.given_back(key, token).await?;
         if key.traits().named_in.is_some() {
             self.announce(key, token, None);
@@ -82,7 +81,6 @@ impl QuorumStore {
 
     /// The forced release, for operators. It waits for the answer of every node.
     pub(in crate::store) async fn force_release(&self, key: &LockKey) -> OrRefused<bool> {
-        check_kind(key)?;
         let members = &self.members;
         let nodes = members.all.len();
         // Only the current holder loses the lock, not a later holder that has it when the request reaches the slowest node.

@@ -62,7 +62,7 @@ pub(super) struct Round<F: Future<Output = Answered> + Send + 'static> {
     /// Nodes that were asked and have not answered, whether they are awaited or not.
     open: Nodes,
     /// Timer for the next node that times out. Made with the first wait.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<(Instant, Pin<Box<Sleep>>)>,
     /// Whether a task receives the remaining answers.
     is_left: bool,
 }
@@ -304,9 +304,11 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             if let Poll::Ready(answered) = pending.poll_next(cx) {
                 return Poll::Ready(Some(answered));
             }
-            let timer = timer.get_or_insert_with(|| Box::pin(timers.sleep_until(until)));
-            if timer.deadline() != until {
-                timer.set(timers.sleep_until(until));
+            let sleep = || timers.sleep_until(until);
+            let (end, timer) = timer.get_or_insert_with(|| (until, Box::pin(sleep())));
+            if *end != until {
+                *end = until;
+                timer.set(sleep());
             }
             timer.as_mut().poll(cx).map(|()| None)
         })

@@ -4,25 +4,6 @@ use super::nodes::MAXIMUM_NODES;
 use crate::base::error::LockError;
 use crate::store::redis::Url;
 
-/// The node URLs in `redis+quorum://a,b,c` or `rediss+quorum://a,b,c`; `None` for any other URL.
-///
-/// Each part between the commas is a URL of its own, with or without its scheme. So each node may have its own user, password,
-/// port and database. A comma in a password is written `%2C`.
-pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
-    let (scheme, nodes) = url.split_once("+quorum://")?;
-    if !matches!(scheme, "redis" | "rediss") {
-        return None;
-    }
-    let nodes = nodes.split(',').map(|node| {
-        if node.contains("://") {
-            node.to_owned()
-        } else {
-            format!("{scheme}://{node}")
-        }
-    });
-    Some(nodes.collect())
-}
-
 /// The label of a node in the notes of its quorum, if the URL names one by `node=`. It is taken out of the URL.
 pub(super) fn label_in<'a>(url: &mut Url<'a>) -> Result<Option<&'a str>, LockError> {
     let label = url.take("node");
@@ -60,22 +41,6 @@ pub(super) fn check<S: AsRef<str>>(labels: &[S]) -> Result<(), LockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_node_may_have_its_own_password_port_and_database() {
-        let url = "redis+quorum://me:p%2Cw@a:1/2,b,rediss://c:3?protocol=resp2";
-        assert_eq!(
-            node_urls(url).unwrap(),
-            [
-                "redis://me:p%2Cw@a:1/2",
-                "redis://b",
-                "rediss://c:3?protocol=resp2"
-            ]
-        );
-        assert_eq!(node_urls("rediss+quorum://a,b,c").unwrap()[1], "rediss://b");
-        assert!(node_urls("redis://a,b,c").is_none());
-        assert!(node_urls("memory+quorum://a,b,c").is_none());
-    }
 
     #[test]
     fn a_label_is_a_name() {

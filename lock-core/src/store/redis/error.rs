@@ -48,7 +48,11 @@ const OF_A_CLIENT: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
 
 /// First words of replies that only a node of a cluster gives.
 const OF_A_NODE: [&str; 5] = ["MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN"];
-const A_NODE: &str = "it is a node of a cluster, so connect with `redis+cluster://host1,host2`";
+const A_NODE: &str = if cfg!(feature = "cluster") {
+    "it is a node of a cluster, so connect with `redis+cluster://host1,host2`"
+} else {
+    "it is a node of a cluster, so enable the feature `cluster` of lock-core, and connect with `redis+cluster://host1,host2`"
+};
 
 /// What to do about a refusal, by its code. The last one is for any other code.
 const ADVICE: [(&str, &str); 6] = [
@@ -122,12 +126,10 @@ pub(super) fn outside_a_cluster(error: RedisError) -> StoreError {
 pub(super) fn over_users(error: RedisError) -> StoreError {
     let is_login = refuses_credentials(&error) || said(&error).contains("DB index");
     match outside_a_cluster(error) {
-        StoreError::NotNow(cause) => StoreError::NotNow(cause.advised(Some(USERS_OWN))),
-        StoreError::Ambiguous(cause) => StoreError::Ambiguous(cause.advised(Some(USERS_OWN))),
         StoreError::Misconfigured(Misconfiguration::Refused { said, .. }) if is_login => {
             refused_with(said, USERS_LOGIN.to_owned())
         }
-        other => other,
+        other => other.with_cause(|cause| cause.advised(Some(USERS_OWN))),
     }
 }
 
@@ -350,6 +352,18 @@ mod tests {
         assert!(!not_now("NOPERM", "NOPERM this user has no permissions"));
         assert!(!not_now("ERR", "ERR ACL failure in script: no OOM here"));
     }
+
+    #[test]
+    #[cfg(not(feature = "cluster"))]
+    fn a_redirection_without_the_feature_of_clusters_names_the_feature() {
+        let value = redis::parse_redis_value(b"-MOVED 7 h:1\r\n").unwrap();
+        let said = outside_a_cluster(value.extract_error().unwrap_err()).to_string();
+        assert!(
+            said.contains("enable the feature `cluster` of lock-core"),
+            "{said}"
+        );
+    }
+
     /// The fault that is found in an error reply to a user's script.
     fn fault(reply: &str) -> Option<String> {
         let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();

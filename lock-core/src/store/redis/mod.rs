@@ -1,5 +1,9 @@
 //! Locks on Redis or Valkey: on one master, or on the masters of a cluster.
 
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "cluster/absent.rs"]
 mod cluster;
 mod connection;
 mod error;
@@ -7,23 +11,34 @@ pub(super) mod kinds;
 mod reply;
 mod route;
 mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
+#[cfg(not(feature = "sentinel"))]
+#[path = "sentinel/absent.rs"]
 mod sentinel;
 mod server;
 mod wire;
 
-#[cfg(feature = "tls-rustls")]
-pub(crate) use self::connection::settings::SentinelTls;
-pub(crate) use self::connection::settings::{ClusterAddresses, RedisConfig};
-pub(super) use self::error::{classify, garbled};
+#[cfg(feature = "cluster")]
+pub(crate) use self::connection::cluster_settings::ClusterAddresses;
+#[cfg(all(feature = "sentinel", feature = "tls-rustls"))]
+pub(crate) use self::connection::sentinel_settings::SentinelTls;
+pub(crate) use self::connection::settings::RedisConfig;
+pub(crate) use self::connection::url::node_urls;
 pub(crate) use self::kinds::guarded::ReplyOfUser;
 pub(super) use self::kinds::latch::count_down;
-pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
 pub(crate) use self::route::RedisStore;
 pub(crate) use self::route::user::UserConnection;
-pub(super) use self::script::{Script, script, unless_lost};
-pub(super) use self::server::Server;
-pub(super) use self::server::examine::unreachable;
-pub(super) use self::server::format::differs;
-pub(super) use self::server::list::scanned;
-pub(super) use self::server::url::Url;
-pub(super) use self::wire::{Arg, Name, queue, renewed, waiters};
+pub(super) use self::script::{Script, script};
+#[cfg(feature = "quorum")]
+pub(super) use self::{
+    connection::url::Url,
+    error::{classify, garbled},
+    reply::{extended, forced, inspected, millis, name, text, word},
+    script::unless_lost,
+    server::Server,
+    server::examine::unreachable,
+    server::format::differs,
+    server::list::scanned,
+    wire::{Arg, Name, queue, renewed, waiters},
+};

@@ -13,7 +13,7 @@ use super::wire::{Arg, Name};
 const LONGEST_NUMBER: usize = 20;
 
 /// The name of each script of the user.
-const OF_USER: &str = "guarded";
+pub(super) const OF_USER: &str = "guarded";
 
 /// A Lua script and its hash, computed once.
 pub(in crate::store) struct Script {
@@ -40,11 +40,6 @@ impl Script {
     /// A script of the user.
     pub(super) fn of_user(source: String) -> Self {
         Self::of(OF_USER, source.into())
-    }
-
-    /// Whether it is one of the library: then it may be repeated.
-    pub(super) fn is_ours(&self) -> bool {
-        self.name != OF_USER
     }
 
     fn of(name: &'static str, source: Cow<'static, str>) -> Self {

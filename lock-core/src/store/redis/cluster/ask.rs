@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::ConnectionAddr;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::masters::{Cluster, no_slots};
@@ -20,7 +21,7 @@ use crate::store::StoreError;
 use crate::store::redis::connection::target::Target;
 use crate::store::redis::error::{classify, no_reply};
 use crate::store::redis::server::Server;
-use crate::store::redis::server::dialer::ask_once;
+use crate::store::redis::server::ask_once::ask_once;
 use crate::store::redis::server::look::{is_no_right, lacks};
 
 /// Maximum wait for the nodes with a connection before others are asked, and for the others of the URL after the first answer.
@@ -32,6 +33,15 @@ const IN_DOUBT: usize = 2;
 #[derive(Debug, thiserror::Error)]
 #[error("the nodes that answer are of another cluster")]
 struct Foreign;
+
+impl Target {
+    pub(super) fn host(&self) -> &str {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, _) => host,
+            _ => "",
+        }
+    }
+}
 
 impl Cluster {
     /// The slots, from the first node of this cluster that answers. `doubted` nodes are asked only if there are no others.

@@ -7,17 +7,21 @@ use tokio::time::Instant;
 
 use super::late::{LATE, round_trip};
 use super::rounds::{Refresh, RefreshState};
-use super::slots::{Range, tag_of};
+use super::slots::{Range, fence_of, tag_of};
 use super::table::Table;
 use crate::base::error::{Cause, LockError};
 use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
-use crate::store::redis::connection::settings::{ClusterAddresses, RedisConfig};
-use crate::store::redis::connection::target::{Address, Target};
-use crate::store::redis::sentinel::source::{InCluster, Source};
+use crate::store::calls::Part;
+use crate::store::redis::connection::cluster_settings::Address;
+use crate::store::redis::connection::cluster_settings::ClusterAddresses;
+use crate::store::redis::connection::settings::RedisConfig;
+use crate::store::redis::connection::target::Target;
 use crate::store::redis::server::Server;
-use crate::store::{EngineRef, Part, StoreError};
+use crate::store::redis::server::source::{InCluster, Source};
+use crate::store::redis::wire::Name;
+use crate::store::{Attached, EngineRef, StoreError};
 
 /// The masters of a cluster.
 pub(in crate::store::redis) struct Cluster {
@@ -29,7 +33,7 @@ pub(in crate::store::redis) struct Cluster {
     addresses: Option<ClusterAddresses>,
     pub(super) table: Mutex<Table>,
     pub(super) refresh: Arc<Refresh>,
-    pub(in crate::store::redis) engine: EngineRef,
+    pub(super) engine: EngineRef,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -37,11 +41,7 @@ pub(in crate::store::redis) struct Cluster {
 struct NoSlots;
 
 impl Cluster {
-    pub(in crate::store::redis) fn new(
-        seeds: Vec<Target>,
-        config: &RedisConfig,
-        limit: Duration,
-    ) -> Arc<Self> {
+    pub(super) fn new(seeds: Vec<Target>, config: &RedisConfig, limit: Duration) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             seeds,
@@ -51,6 +51,16 @@ impl Cluster {
             refresh: Arc::default(),
             engine: EngineRef::default(),
         })
+    }
+
+    pub(in crate::store::redis) fn attach(&self, engine: Attached) {
+        self.engine.attach(engine);
+    }
+
+    /// The key of the counter of fencing tokens of a lock.
+    #[expect(clippy::unused_self, reason = "only a cluster has one in each slot")]
+    pub(in crate::store::redis) fn fence<'a>(&self, namespace: &'a str, lock: &str) -> Name<'a> {
+        fence_of(namespace, lock)
     }
 
     /// The master of a lock, as far as is known.

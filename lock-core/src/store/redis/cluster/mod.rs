@@ -12,6 +12,7 @@ mod rounds;
 mod scan;
 mod slots;
 mod table;
+mod urls;
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) use self::masters::Cluster;
 use self::masters::no_slots;
 use self::redirect::{NONE, NextStep, Redirections, Said};
 use self::slots::Address;
-pub(super) use self::slots::fence_of;
+use self::slots::fence_of;
 use super::script::RAISE;
 use super::server::Server;
 use super::server::call::{Call, CallFailure, Purpose};

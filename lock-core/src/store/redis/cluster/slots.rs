@@ -31,11 +31,11 @@ pub(super) fn tag_of(slot: usize) -> &'static str {
 }
 
 /// The key of the counter in the slot of a lock: all keys of a lock are in one slot.
-pub(in crate::store::redis) fn fence_of<'a>(namespace: &'a str, lock: &str) -> Name<'a> {
+pub(super) fn fence_of<'a>(namespace: &'a str, lock: &str) -> Name<'a> {
     Name([namespace, "lock-core:fence:", tag_of(slot_of(lock))])
 }
 
-pub(super) use crate::store::redis::connection::target::Address;
+pub(super) use crate::store::redis::connection::cluster_settings::Address;
 
 /// The slots from `first` to `last`, the master that serves them, and the ids of the master and its replicas.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,13 +1,20 @@
 //! A connection of the `redis` crate over a stream that the library makes.
 
+#[cfg(feature = "cluster")]
+pub(super) mod cluster_settings;
 pub(super) mod floor;
 pub(super) mod generation;
 mod greeting;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+pub(super) mod hosts;
+#[cfg(feature = "sentinel")]
+pub(super) mod sentinel_settings;
 pub(super) mod settings;
 mod silence;
 pub(super) mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
+pub(super) mod url;
 
 use std::collections::HashMap;
 #[cfg(feature = "tls-rustls")]
@@ -66,6 +73,7 @@ pub(super) struct Connection {
     pub(super) silence: Silence,
     pub(super) floors: Floors,
     /// Whether other nodes of the cluster have said since it was made that this one is a master.
+    #[cfg(feature = "cluster")]
     pub(super) is_confirmed: AtomicBool,
     requests: MultiplexedConnection,
     /// Number of requests under way.
@@ -327,6 +335,7 @@ impl Greet<'_> {
             made_in: Duration::ZERO,
             silence: self.silence,
             floors: Floors::default(),
+            #[cfg(feature = "cluster")]
             is_confirmed: AtomicBool::new(false),
             requests,
             load: AtomicUsize::new(0),
@@ -368,6 +377,7 @@ mod tests {
             made_in: Duration::ZERO,
             silence: Silence::new(),
             floors: Floors::default(),
+            #[cfg(feature = "cluster")]
             is_confirmed: AtomicBool::new(false),
             requests,
             load: AtomicUsize::new(0),

@@ -22,9 +22,6 @@ const PROVIDER: &str = "check what the provider of credentials gives";
 const OPTIONS: [&str; 4] = ["protocol", "db", "user", "pass"];
 const KNOWN: &str = "the URL has an option that is not known, or one twice: the options are `?protocol=resp2` or `resp3`, `node` for a node of a quorum, and `db`, `user` and `pass` for a Unix socket";
 
-/// Host and port of a node, as its cluster names it.
-pub(in crate::store::redis) type Address = (Box<str>, u16);
-
 /// A server, and how to speak to it.
 pub(in crate::store) struct Target {
     /// Host and port, or the path of the socket.
@@ -34,7 +31,7 @@ pub(in crate::store) struct Target {
     #[cfg(feature = "tls-rustls")]
     pub(in crate::store::redis) tls: Option<TlsClient>,
     /// Provides user and password, in place of those in `info`.
-    credentials: Option<Provider>,
+    pub(super) credentials: Option<Provider>,
     /// In front of every name there.
     pub(in crate::store) namespace: Arc<str>,
     /// In front of the key of an exclusive lock, with the namespace.
@@ -110,29 +107,6 @@ impl Target {
 }
 
 impl Target {
-    /// Another server, spoken to in the same way.
-    #[cfg_attr(
-        not(feature = "tls-rustls"),
-        expect(clippy::unnecessary_wraps, reason = "the same with the feature")
-    )]
-    pub(in crate::store::redis) fn at(&self, host: &str, port: u16) -> Result<Self, LockError> {
-        let address = ConnectionAddr::Tcp(host.to_owned(), port);
-        Ok(Self {
-            address: shown(&address),
-            #[cfg(feature = "tls-rustls")]
-            tls: match &self.tls {
-                Some(tls) => Some(tls.to(host)?),
-                None => None,
-            },
-            info: self.info.clone().set_addr(address),
-            credentials: self.credentials.clone(),
-            namespace: Arc::clone(&self.namespace),
-            prefix: Arc::clone(&self.prefix),
-            resp3: self.resp3,
-            any_version: self.any_version,
-        })
-    }
-
     /// Connects with user and password, also those of the provider. If the server refuses the last ones, as it has `refused` these,
     /// the provider is asked for others. Also returns what the server has accepted.
     pub(in crate::store::redis) async fn logged_in<T, F>(
@@ -183,13 +157,6 @@ impl Target {
         }
         let user = self.info.redis_settings().username();
         user.unwrap_or("default").to_owned()
-    }
-
-    pub(in crate::store::redis) fn host(&self) -> &str {
-        match self.info.addr() {
-            ConnectionAddr::Tcp(host, _) => host,
-            _ => "",
-        }
     }
 
     #[cfg(feature = "tls-rustls")]

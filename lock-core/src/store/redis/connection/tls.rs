@@ -77,6 +77,7 @@ impl TlsClient {
     }
 
     /// The same settings, for another host.
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(in crate::store::redis) fn to(&self, host: &str) -> Result<Self, LockError> {
         Ok(Self {
             settings: self.settings.clone(),

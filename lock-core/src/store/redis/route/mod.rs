@@ -15,15 +15,16 @@ use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::slot::slot_of;
-use crate::store::redis::cluster::{self, Cluster};
+use crate::store::redis::cluster::Cluster;
 use crate::store::redis::connection::settings::RedisConfig;
+use crate::store::redis::connection::url::{LeadsTo, Url};
 use crate::store::redis::error::{no_reply, over_users, with_patterns};
 use crate::store::redis::script::Script;
-use crate::store::redis::sentinel::source::Source;
+use crate::store::redis::sentinel::followed::Followed;
 use crate::store::redis::server::Server;
 use crate::store::redis::server::batch::Batcher;
 use crate::store::redis::server::call::{Brief, Call, CallFailure, Purpose};
-use crate::store::redis::server::url::{LeadsTo, Url};
+use crate::store::redis::server::source::Source;
 use crate::store::redis::wire::{self, Arg, Name};
 use crate::store::{Attached, Attempt, Mode, Renewal, StoreError};
 
@@ -66,9 +67,12 @@ impl RedisStore {
         let url = Url::read(url)?;
         let one = |source| Route::One(Server::open(source, limit));
         let route = match url.leads_to {
-            LeadsTo::Server | LeadsTo::Socket => one(Source::following(url.target(redis)?)),
-            LeadsTo::Sentinels => one(url.master(redis, limit)?),
-            LeadsTo::Cluster => Route::Cluster(Cluster::new(url.nodes(redis)?, redis, limit)),
+            LeadsTo::Server | LeadsTo::Socket => one(Source::of_url(url.target(redis)?)),
+            LeadsTo::Sentinels => {
+                let master = Followed::behind_sentinels(&url, redis, limit)?;
+                one(Source::behind_sentinels(master))
+            }
+            LeadsTo::Cluster => Route::Cluster(Cluster::open(&url, redis, limit)?),
         };
         Ok(Self::through(route, config))
     }
@@ -95,7 +99,7 @@ impl RedisStore {
             .set(wire::channel(&self.namespace, &engine.client));
         match &self.route {
             Route::One(server) => server.attach(&engine),
-            Route::Cluster(cluster) => cluster.engine.attach(engine),
+            Route::Cluster(cluster) => cluster.attach(engine),
             Route::User(connection) => connection.attach(engine.home.timers),
         }
     }
@@ -148,7 +152,7 @@ impl RedisStore {
     /// The key of the counter of fencing tokens.
     pub(super) fn fence<'a>(&self, key: &'a LockKey) -> Name<'a> {
         match &self.route {
-            Route::Cluster(_) => cluster::fence_of(key.namespace(), key.lock()),
+            Route::Cluster(cluster) => cluster.fence(key.namespace(), key.lock()),
             Route::One(_) | Route::User(_) => wire::fence(key.namespace()),
         }
     }

@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::board::Sentinels;
+use super::followed::{Followed, Follower};
 use super::named::Named;
-use super::source::Follower;
 use crate::base::backoff::Backoff;
 use crate::base::signal::Signal;
 use crate::store::redis::connection::target::Target;
@@ -66,9 +66,8 @@ impl Watch {
                 backoff.over();
             }
             let ask = self.ask.notified();
-            let told = self.tell(|follower, sentinels| {
-                let source = follower.source();
-                let master = source.is_known().then(|| source.address());
+            let told = self.tell(|_, followed, sentinels| {
+                let master = followed.is_known().then(|| followed.address());
                 sentinels.failed(&self.target, error, master.as_deref());
             });
             if told.is_none() {
@@ -79,10 +78,14 @@ impl Watch {
         }
     }
 
-    fn tell<T>(&self, what: impl FnOnce(&Arc<dyn Follower>, &Sentinels) -> T) -> Option<T> {
+    fn tell<T>(
+        &self,
+        what: impl FnOnce(&Arc<dyn Follower>, &Followed, &Sentinels) -> T,
+    ) -> Option<T> {
         let follower = self.follower.upgrade()?;
-        let sentinels = Arc::clone(follower.source().sentinels.as_ref()?);
-        Some(what(&follower, &sentinels))
+        let master = follower.followed()?;
+        let sentinels = master.sentinels.as_ref()?;
+        Some(what(&follower, master, sentinels))
     }
 
     /// Asks the sentinel at once, at each message, and from time to time.
@@ -106,11 +109,10 @@ impl Watch {
             let (named, others) = asked?;
             // Before the answer is counted: an attempt to connect that has just missed it waits for the next one.
             let ask = self.ask.notified();
-            self.tell(|follower, sentinels| {
-                let source = follower.source();
-                let lags = source.is_replaced(&named);
+            self.tell(|follower, master, sentinels| {
+                let lags = master.is_replaced(&named);
                 sentinels.answered(&self.target, &named, lags);
-                if source.weigh(sentinels, follower.is_connected()) {
+                if master.weigh(sentinels, follower.is_connected()) {
                     Arc::clone(follower).follows();
                 }
                 // After that, so that an attempt to connect finds the agreement heeded.
@@ -158,7 +160,7 @@ impl Watch {
 
     /// The master that the sentinel names, and the other sentinels that it knows.
     async fn question(&self, connection: &Connection) -> RedisResult<(Named, Vec<(String, u16)>)> {
-        let name = self.tell(|_, sentinels| sentinels.name.clone());
+        let name = self.tell(|_, _, sentinels| sentinels.name.clone());
         let name = name.unwrap_or_default();
         let mut question = pipe();
         for what in ["GET-MASTER-ADDR-BY-NAME", "MASTER", "SENTINELS"] {

@@ -7,15 +7,11 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use super::Server;
-use super::url::Url;
-use crate::base::error::LockError;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, SystemClock};
 use crate::store::StoreError;
-use crate::store::redis::connection::settings::RedisConfig;
-use crate::store::redis::error::{classify, is_made_up, no_reply, outside_a_cluster};
+use crate::store::redis::error::{classify, no_reply, outside_a_cluster};
 use crate::store::redis::script::{Script, is_lost};
-use crate::store::redis::sentinel::source::Source;
 use crate::store::redis::wire::{Arg, Name};
 
 /// A script call, and how long its answer may take.
@@ -79,24 +75,6 @@ pub(in crate::store::redis) enum CallFailure {
 }
 
 impl CallFailure {
-    /// Whether the connection broke, or is silent.
-    pub(in crate::store::redis) fn is_broken(&self) -> bool {
-        match self {
-            Self::Error(error) => error.is_io_error(),
-            Self::Silence => true,
-        }
-    }
-
-    /// Whether there was no connection on which to send it.
-    pub(in crate::store::redis) fn was_not_sent(&self) -> bool {
-        matches!(self, Self::Error(error) if error.is_connection_refusal())
-    }
-
-    /// Whether some keys of the request are on another node of the cluster.
-    pub(in crate::store::redis) fn is_half_moved(&self) -> bool {
-        matches!(self, Self::Error(error) if error.code() == Some("TRYAGAIN") && !is_made_up(error))
-    }
-
     pub(in crate::store::redis) fn into_error(self, limit: Duration) -> StoreError {
         match self {
             Self::Error(error) => classify(error),
@@ -106,16 +84,6 @@ impl CallFailure {
 }
 
 impl Server {
-    /// A node of a quorum: the server behind a URL, which stays the same.
-    pub(in crate::store) fn at(
-        url: &Url<'_>,
-        config: &RedisConfig,
-        limit: Duration,
-    ) -> Result<Arc<Self>, LockError> {
-        let source = Source::of_quorum(url.target(config)?);
-        Ok(Self::open(source, limit))
-    }
-
     /// Makes the connection if there is none.
     pub(in crate::store) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         let timers = self.engine().timers();

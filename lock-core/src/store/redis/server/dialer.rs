@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use futures_util::future::{OptionFuture, join, join5};
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo,
-    RedisError, RedisResult, Value, cmd,
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
+    RedisResult, cmd,
 };
 use tokio::time::{Instant, timeout};
 
 use super::authenticate;
 use super::format;
 use super::look::{Look, lacks_channels};
+use super::source::Source;
 use crate::base::sync::lock;
 use crate::store::redis::connection::generation::Generation;
 use crate::store::redis::connection::target::Target;
 use crate::store::redis::connection::{self, Connection};
 use crate::store::redis::error::{advised, is_reply, not_connected_within, said};
 use crate::store::redis::script::RAISE;
-use crate::store::redis::sentinel::source::{HELLO, Source};
 use crate::store::redis::wire::{self, Arg, fence};
 use crate::store::{Attached, EngineRef};
 
@@ -31,20 +31,6 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 /// A port without TLS waits for the rest of a command, and never answers.
 const NO_HANDSHAKE: &str =
     "if this port does not speak TLS, write `redis://`, or name its TLS port";
-
-/// Sends a request on a connection of its own, which ends with it.
-pub(in crate::store::redis) async fn ask_once(
-    target: &Target,
-    command: &Cmd,
-    limit: Duration,
-) -> RedisResult<Value> {
-    let connect = async |settings| {
-        let config = AsyncConnectionConfig::new();
-        connection::connect(target, &settings, config, true, || {}).await
-    };
-    let (connection, _) = target.logged_in(limit, None, connect).await?;
-    connection.request(command).await?.extract_error()
-}
 
 /// The server for which connections are made.
 pub(in crate::store::redis) trait Recipient: Send + Sync {
@@ -216,9 +202,9 @@ impl Dialer {
         let mut subscriptions = connection.requests();
         let subscribe = OptionFuture::from(channel.map(|it| subscriptions.subscribe(it)));
         let follow = async {
-            if pushes && self.source.follows {
+            if pushes && let Some(followed) = &self.source.followed {
                 // A user without the right learns of a failover only from the sentinels, or by the end of the connection.
-                let _ = connection.requests().subscribe(HELLO).await;
+                let _ = connection.requests().subscribe(followed.channel()).await;
             }
         };
         let raise = async {

@@ -28,6 +28,18 @@ static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 const MINIMUM: (u32, u32) = (6, 2);
 const SHARDED: (u32, u32) = (7, 0);
 
+/// In front of the advice to write a URL that this build refuses.
+const FOR_CLUSTER: &str = if cfg!(feature = "cluster") {
+    ""
+} else {
+    "enable the feature `cluster` of lock-core, "
+};
+const FOR_SENTINELS: &str = if cfg!(feature = "sentinel") {
+    ""
+} else {
+    "enable the feature `sentinel` of lock-core, "
+};
+
 /// A look at the server behind a new connection.
 pub(in crate::store::redis) struct Look<'a> {
     pub(in crate::store::redis) target: &'a Target,
@@ -104,11 +116,9 @@ impl Look<'_> {
     async fn check_kind(&self, mode: Option<&str>) -> RedisResult<()> {
         match mode {
             Some("sentinel") => Err(self.is_sentinel().await),
-            Some("cluster") if self.in_cluster.is_none() => Err(misconfigured(format!(
-                "the server at {} is a node of a cluster: write `redis+cluster://{}`, and name other nodes as well",
-                self.at(),
-                self.at()
-            ))),
+            Some("cluster") if self.in_cluster.is_none() => {
+                Err(misconfigured(is_of_a_cluster(self.at())))
+            }
             Some("standalone") if self.in_cluster.is_some() => Err(misconfigured(format!(
                 "the server at {} is no node of a cluster: write `redis://{}`",
                 self.at(),
@@ -147,9 +157,7 @@ impl Look<'_> {
                 .to_owned(),
             urls => urls.join(" or "),
         };
-        misconfigured(format!(
-            "the server at {at} is a Sentinel, which holds no locks: write {instead}, and name the other sentinels as well"
-        ))
+        misconfigured(is_no_server(at, &instead))
     }
 
     /// The patterns of the user may be narrower than the prefix, and cover its locks.
@@ -175,6 +183,18 @@ impl Look<'_> {
             );
         }
     }
+}
+
+fn is_of_a_cluster(at: &str) -> String {
+    format!(
+        "the server at {at} is a node of a cluster: {FOR_CLUSTER}write `redis+cluster://{at}`, and name other nodes as well"
+    )
+}
+
+fn is_no_server(at: &str, instead: &str) -> String {
+    format!(
+        "the server at {at} is a Sentinel, which holds no locks: {FOR_SENTINELS}write {instead}, and name the other sentinels as well"
+    )
 }
 
 /// Whether the server has sharded channels.
@@ -298,5 +318,21 @@ mod tests {
         ] {
             assert!(!is_before(new, MINIMUM), "{new}");
         }
+    }
+
+    #[test]
+    #[cfg(not(feature = "cluster"))]
+    fn a_node_of_a_cluster_without_its_feature_names_the_feature() {
+        let expected = "the server at h is a node of a cluster: enable the feature `cluster` of lock-core, write `redis+cluster://h`, \
+                        and name other nodes as well";
+        assert_eq!(is_of_a_cluster("h"), expected);
+    }
+
+    #[test]
+    #[cfg(not(feature = "sentinel"))]
+    fn a_sentinel_without_its_feature_names_the_feature() {
+        let expected = "the server at h is a Sentinel, which holds no locks: enable the feature `sentinel` of lock-core, write x, \
+                        and name the other sentinels as well";
+        assert_eq!(is_no_server("h", "x"), expected);
     }
 }

@@ -7,18 +7,26 @@
 //! A clean-up goes out on the connection of its acquire as long as that connection lives: on one connection it cannot overtake the
 //! acquire.
 
+#[cfg(any(feature = "cluster", feature = "quorum"))]
+pub(super) mod ask_once;
 mod authenticate;
 pub(super) mod batch;
 pub(super) mod call;
 mod channels;
 pub(super) mod dialer;
 pub(super) mod examine;
+#[cfg(feature = "sentinel")]
+mod follower;
 pub(super) mod format;
+#[cfg(feature = "cluster")]
+mod in_cluster;
 pub(super) mod list;
 pub(super) mod look;
+#[cfg(feature = "quorum")]
+mod node;
+pub(super) mod source;
 mod state;
 mod subscriptions;
-pub(super) mod url;
 
 use std::borrow::Borrow;
 use std::io;
@@ -30,21 +38,19 @@ use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::channels::Subscriptions;
-use self::dialer::{Dialer, Recipient, ask_once};
+use self::dialer::{Dialer, Recipient};
+use self::source::Source;
 use self::state::{DialStep, ServerState, Silent};
 use crate::base::error::RUNTIME_ENDED;
 use crate::base::observe::Event;
 use crate::base::signal::Signal;
 use crate::base::sync::lock;
-use crate::base::time::Moment;
+use crate::base::time::{Clock, SystemClock};
 use crate::store::redis::connection::Connection;
 use crate::store::redis::connection::generation::Generation;
-use crate::store::redis::connection::target::Address;
 use crate::store::redis::error::{is_from_replica, misconfigured, said};
 use crate::store::redis::reply::text;
 use crate::store::redis::script::Script;
-use crate::store::redis::sentinel::named::Named;
-use crate::store::redis::sentinel::source::{By, Follower, HELLO, Source};
 use crate::store::redis::wire::{self, Arg, Name, deliver};
 use crate::store::{Attached, EngineRef, Events};
 
@@ -89,12 +95,6 @@ impl Server {
         self.source().address()
     }
 
-    /// Its name in its cluster.
-    pub(super) fn named(&self) -> Option<&Address> {
-        let in_cluster = self.source().in_cluster.as_ref()?;
-        Some(&in_cluster.address)
-    }
-
     /// The command deadline.
     pub(in crate::store) fn limit(&self) -> Duration {
         self.dialer.limit
@@ -113,8 +113,8 @@ impl Server {
             of_slots.attach(engine);
         }
         self.engine().attach(engine.clone());
-        if let Some(sentinels) = &self.source().sentinels {
-            sentinels.watch(&(Arc::clone(self) as _));
+        if let Some(followed) = &self.source().followed {
+            followed.watch(self);
         }
     }
 
@@ -182,12 +182,6 @@ impl Server {
         args: &[Arg<'_>],
     ) -> RedisResult<Value> {
         script.run(keys, args, |call| self.request(call)).await
-    }
-
-    /// Sends a request on a connection of its own, which ends with it.
-    pub(in crate::store) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        let target = self.source().target().await?;
-        ask_once(&target, command, self.limit()).await
     }
 
     /// The connection in use, made if there is none. An error comes from an attempt that ended after the call.
@@ -284,7 +278,8 @@ impl Server {
     /// The order matters: a waiter that is told of it must find that connection gone.
     fn has_lost(self: &Arc<Self>, connection: &Connection) {
         let generation = connection.generation.number;
-        tracing::debug!(generation, "lost the connection to the lock server");
+        let lived = connection.dialled.until(SystemClock.now());
+        tracing::debug!(generation, ?lived, "lost the connection to the lock server");
         let server = &*connection.address;
         self.observe(&Event::Disconnected { server });
         if self.source().is_of_slots {
@@ -305,14 +300,6 @@ impl Server {
         if self.is_in_use() {
             self.dial();
         }
-    }
-
-    /// Notes that the server is no master of the cluster any more.
-    pub(super) fn retire(self: &Arc<Self>) {
-        self.leaves(ServerState::retired);
-        self.changed.notify_waiters();
-        self.attempted.notify_waiters();
-        self.of_slots.iter().for_each(Self::retire);
     }
 
     fn leaves(
@@ -338,11 +325,6 @@ impl Server {
     pub(super) fn is_busy(&self) -> bool {
         let state = lock(&self.state);
         state.current().is_some_and(|it| it.is_busy())
-    }
-
-    /// Whether a request is under way, or waits for a connection.
-    pub(super) fn is_asked(&self) -> bool {
-        self.is_busy() || lock(&self.state).has_callers()
     }
 
     /// Handles a request without an answer within `limit`. The socket may look healthy for many minutes, so a silence of twice the
@@ -379,7 +361,7 @@ impl Server {
         match silent {
             Silent::Wait => {}
             Silent::End => {
-                if self.source().follows {
+                if self.source().followed.is_some() {
                     lock(&self.silent).get_or_insert(connection);
                 }
                 self.discard(number);
@@ -424,27 +406,10 @@ impl Server {
             .is_some_and(|events| events.is_in_use() || tells(&*events))
     }
 
-    /// Whether the server may be away: the connection is being made, or an answer takes longer than `late`.
-    pub(super) fn is_in_doubt(&self, late: Duration) -> bool {
-        let state = lock(&self.state);
-        match state.current() {
-            None => state.is_being_made(),
-            Some(it) => it.is_busy() && it.silence.lasts(Duration::ZERO) > late,
-        }
-    }
-
     /// The number of the connection in use, if any. It only grows.
     pub(in crate::store) fn generation(&self) -> Option<u64> {
         let state = lock(&self.state);
         state.current().map(|it| it.generation.number)
-    }
-
-    /// The time before the connection of this number was made, if it is still in use.
-    pub(in crate::store) fn dialled(&self, number: u64) -> Option<Moment> {
-        let state = lock(&self.state);
-        let current = state.current();
-        let same = current.filter(|it| it.generation.number == number);
-        same.map(|it| it.dialled)
     }
 
     pub(super) fn current(&self) -> Option<Arc<Connection>> {
@@ -474,9 +439,10 @@ impl Server {
 
     /// Handles a message.
     fn heard(self: &Arc<Self>, on: &Generation, channel: &str, message: &str) {
-        if channel == HELLO {
-            let named = Named::in_hello(message).filter(|_| on.replies_count());
-            if named.is_some_and(|named| self.source().follow(&named, By::One)) {
+        if let Some(followed) = &self.source().followed
+            && channel == followed.channel()
+        {
+            if on.replies_count() && followed.heard(message) {
                 self.has_moved();
             }
             return;
@@ -532,24 +498,6 @@ impl Recipient for Server {
 
     fn ended(self: Arc<Self>, number: u64) {
         self.discard(number);
-    }
-}
-
-impl Follower for Server {
-    fn source(&self) -> &Source {
-        &self.dialer.source
-    }
-
-    fn engine(&self) -> &EngineRef {
-        &self.dialer.engine
-    }
-
-    fn is_connected(&self) -> bool {
-        self.generation().is_some()
-    }
-
-    fn follows(self: Arc<Self>) {
-        self.has_moved();
     }
 }
 
@@ -652,21 +600,4 @@ fn no_master() -> RedisError {
 /// Nothing was sent: another master may be asked.
 fn retired() -> RedisError {
     io::Error::new(io::ErrorKind::ConnectionRefused, NO_MASTER).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::url::Url;
-    use super::*;
-    use crate::store::redis::connection::settings::RedisConfig;
-
-    #[tokio::test]
-    async fn a_caller_of_a_retired_server_is_told_at_once_that_nothing_was_sent() {
-        let url = Url::read("redis://127.0.0.1:1").unwrap();
-        let source = Source::fixed(url.target(&RedisConfig::default()).unwrap());
-        let server = Server::open(source, Duration::from_secs(60));
-        server.retire();
-        let error = server.connection().await.err().unwrap();
-        assert!(error.is_connection_refusal(), "{error}");
-    }
 }

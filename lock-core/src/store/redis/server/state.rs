@@ -37,6 +37,7 @@ enum Phase<C> {
     Dialing(Option<Arc<Generation>>),
     Up(Arc<Generation>, C),
     Doubted(Arc<Generation>, C),
+    #[cfg(feature = "cluster")]
     Retired,
 }
 
@@ -131,7 +132,11 @@ impl<C: Clone> ServerState<C> {
     }
 
     pub(in crate::store::redis) fn is_retired(&self) -> bool {
-        matches!(self.phase, Phase::Retired)
+        match self.phase {
+            #[cfg(feature = "cluster")]
+            Phase::Retired => true,
+            _ => false,
+        }
     }
 
     /// Whether no connection was made so far.
@@ -143,10 +148,6 @@ impl<C: Clone> ServerState<C> {
     pub(in crate::store::redis) fn caller_waits(&mut self) -> u64 {
         self.callers += 1;
         self.failures
-    }
-
-    pub(in crate::store::redis) fn has_callers(&self) -> bool {
-        self.callers > 0
     }
 
     pub(in crate::store::redis) fn caller_goes(&mut self) {
@@ -269,16 +270,12 @@ impl<C: Clone> ServerState<C> {
         self.has_moved = true;
         self.no_pause();
         let next = match self.phase {
+            #[cfg(feature = "cluster")]
             Phase::Retired => Phase::Retired,
             Phase::Pausing | Phase::Dialing(_) => Phase::Pausing,
             _ => Phase::Idle,
         };
         self.leaves(next, now)
-    }
-
-    /// The server is no master any more. Returns the connection in use.
-    pub(in crate::store::redis) fn retired(&mut self, now: Instant) -> Option<C> {
-        self.leaves(Phase::Retired, now)
     }
 
     /// Nothing counts any more of the connections so far.
@@ -298,7 +295,7 @@ impl<C: Clone> ServerState<C> {
                 (generation, Some(connection))
             }
             Phase::Dialing(Some(generation)) => (generation, None),
-            Phase::Idle | Phase::Pausing | Phase::Dialing(None) | Phase::Retired => return None,
+            _ => return None,
         };
         generation.end();
         connection
@@ -338,6 +335,19 @@ impl<C: Clone> ServerState<C> {
         {
             self.phase = Phase::Up(Arc::clone(generation), connection.clone());
         }
+    }
+}
+
+/// A master of a cluster.
+#[cfg(feature = "cluster")]
+impl<C: Clone> ServerState<C> {
+    pub(in crate::store::redis) fn has_callers(&self) -> bool {
+        self.callers > 0
+    }
+
+    /// The server is no master any more. Returns the connection in use.
+    pub(in crate::store::redis) fn retired(&mut self, now: Instant) -> Option<C> {
+        self.leaves(Phase::Retired, now)
     }
 }
 
@@ -628,6 +638,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "cluster")]
     fn retired_from_each_state_is_final_and_nothing_counts() {
         let (mut dialing, attempt) = Line::dialing();
         let (mut up, generation) = Line::up();

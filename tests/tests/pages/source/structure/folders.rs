@@ -6,7 +6,13 @@ use super::lists::FOLDERS;
 use super::{check, lock_core};
 
 /// What users see asks the engine, never a store. These files compose both.
-const COMPOSE: [&str; 2] = ["face/builder.rs", "face/connect.rs"];
+const COMPOSE: [&str; 5] = [
+    "face/builder.rs",
+    "face/cluster.rs",
+    "face/connect.rs",
+    "face/quorum.rs",
+    "face/sentinel.rs",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Layer {

@@ -12,11 +12,8 @@ use super::board::Sentinels;
 use super::named::{Agreement, Named};
 use crate::base::sync::lock;
 use crate::store::EngineRef;
-use crate::store::redis::connection::target::{Address, Target};
+use crate::store::redis::connection::target::Target;
 use crate::store::redis::error::advised;
-
-/// Channel on which each sentinel names the master, on every server of that master.
-pub(in crate::store::redis) const HELLO: &str = "__sentinel__:hello";
 
 const SENTINELS: &str = "see `SENTINEL MASTERS` at each sentinel, and correct what it monitors";
 
@@ -89,34 +86,19 @@ impl KnownMaster {
 
 /// The server that follows the master.
 pub(in crate::store::redis) trait Follower: Send + Sync {
-    fn source(&self) -> &Source;
+    fn followed(&self) -> Option<&Followed>;
     fn engine(&self) -> &EngineRef;
     fn is_connected(&self) -> bool;
     /// The master is at another address from now on.
     fn follows(self: Arc<Self>);
 }
 
-/// A master of a cluster.
-#[derive(Clone)]
-pub(in crate::store::redis) struct InCluster {
-    pub(in crate::store::redis) address: Address,
-    /// A tag in one of its slots.
-    pub(in crate::store::redis) tag: &'static str,
-}
-
-/// Where a server is.
-pub(in crate::store::redis) struct Source {
+/// A master that sentinels name: those of the URL, or those that announce it on the server of the URL.
+pub(in crate::store::redis) struct Followed {
     /// As in the URL. With sentinels, its host is a sentinel's.
     url: Arc<Target>,
     state: Mutex<Course>,
-    /// Whether a message on [`HELLO`] is followed. Not by a node of a quorum: it is one server.
-    pub(in crate::store::redis) follows: bool,
     pub(in crate::store::redis) sentinels: Option<Arc<Sentinels>>,
-    /// Whether it is a node of a quorum. Its note has the number of the format.
-    pub(in crate::store::redis) is_node: bool,
-    pub(in crate::store::redis) in_cluster: Option<InCluster>,
-    /// Whether it is the second connection to a master of a cluster, for sharded channels alone.
-    pub(in crate::store::redis) is_of_slots: bool,
 }
 
 struct Course {
@@ -134,44 +116,14 @@ impl Course {
     }
 }
 
-impl Source {
-    pub(in crate::store::redis) fn fixed(url: Target) -> Self {
-        Self::new(url, false, None)
+impl Followed {
+    /// The master behind a plain URL, which is that server until a message of a sentinel names another one. `None` for a socket.
+    pub(in crate::store::redis) fn behind(url: &Arc<Target>) -> Option<Self> {
+        let is_in_network = matches!(url.info.addr(), ConnectionAddr::Tcp(..));
+        is_in_network.then(|| Self::new(Arc::clone(url), None))
     }
 
-    /// A node of a quorum.
-    pub(in crate::store::redis) fn of_quorum(url: Target) -> Self {
-        let mut source = Self::fixed(url);
-        source.is_node = true;
-        source
-    }
-
-    /// A master of a cluster.
-    pub(in crate::store::redis) fn of_cluster(url: Target, in_cluster: InCluster) -> Self {
-        let mut source = Self::new(url, false, None);
-        source.in_cluster = Some(in_cluster);
-        source
-    }
-
-    /// The same master of a cluster, for its sharded channels.
-    pub(in crate::store::redis) fn of_slots(&self) -> Option<Self> {
-        let mut source = Self::new(Arc::clone(&self.url), false, None);
-        (source.in_cluster, source.is_of_slots) = (self.in_cluster.clone(), true);
-        (self.in_cluster.is_some() && !self.is_of_slots).then_some(source)
-    }
-
-    /// As [`fixed`](Self::fixed), until a message of a sentinel names another server.
-    pub(in crate::store::redis) fn following(url: Target) -> Self {
-        let follows = matches!(url.info.addr(), ConnectionAddr::Tcp(..));
-        Self::new(url, follows, None)
-    }
-
-    pub(in crate::store::redis) fn sentinels(url: Target, sentinels: Arc<Sentinels>) -> Self {
-        Self::new(url, true, Some(sentinels))
-    }
-
-    fn new(url: impl Into<Arc<Target>>, follows: bool, sentinels: Option<Arc<Sentinels>>) -> Self {
-        let url = url.into();
+    pub(super) fn new(url: Arc<Target>, sentinels: Option<Arc<Sentinels>>) -> Self {
         let name = sentinels.as_ref().map(|sentinels| sentinels.name.clone());
         let state = Course {
             known: KnownMaster { name, master: None },
@@ -181,12 +133,30 @@ impl Source {
         Self {
             url,
             state: Mutex::new(state),
-            follows,
             sentinels,
-            is_node: false,
-            in_cluster: None,
-            is_of_slots: false,
         }
+    }
+
+    pub(in crate::store::redis) fn url(&self) -> &Arc<Target> {
+        &self.url
+    }
+
+    /// Begins to watch the sentinels of the URL.
+    pub(in crate::store::redis) fn watch<F: Follower + 'static>(&self, follower: &Arc<F>) {
+        if let Some(sentinels) = &self.sentinels {
+            sentinels.watch(&(Arc::clone(follower) as _));
+        }
+    }
+
+    /// The channel on which each sentinel names the master, on every server of that master.
+    #[expect(clippy::unused_self, reason = "only what is followed has one")]
+    pub(in crate::store::redis) fn channel(&self) -> &'static str {
+        "__sentinel__:hello"
+    }
+
+    /// Handles a message on that channel. True if it names another master than before.
+    pub(in crate::store::redis) fn heard(&self, message: &str) -> bool {
+        Named::in_hello(message).is_some_and(|named| self.follow(&named, By::One))
     }
 
     /// Host and port of the master, as far as they are known.
@@ -196,18 +166,6 @@ impl Source {
             Some(sentinels) if state.followed.is_none() => Arc::clone(&sentinels.shown),
             _ => Arc::clone(&state.target(&self.url).address),
         }
-    }
-
-    pub(in crate::store::redis) fn namespace(&self) -> &str {
-        &self.url.namespace
-    }
-
-    pub(in crate::store::redis) fn is_tls(&self) -> bool {
-        self.url.is_tls()
-    }
-
-    pub(in crate::store::redis) fn resp3(&self) -> bool {
-        self.url.resp3
     }
 
     /// The target of the next connection. Asks the sentinels first, if there are any.
