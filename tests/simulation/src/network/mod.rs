@@ -190,6 +190,13 @@ impl Network {
         self.0.with(|state| state.half_open(connection));
     }
 
+    /// Breaks a connection for its client. What it has sent is held back, and arrives after a [`lift`](Self::lift) of this connection.
+    pub fn break_late(&self, connection: ConnectionId) {
+        self.0
+            .fault(Target::Connection(connection), format_args!("breaks"));
+        self.0.with(|state| state.break_late(connection));
+    }
+
     /// The server learns that a connection has gone, as by a keep-alive: a half-open one, or one of a process that has
     /// crashed silently.
     pub fn notice(&self, connection: ConnectionId) {

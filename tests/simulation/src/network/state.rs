@@ -471,6 +471,18 @@ impl State {
         }
     }
 
+    pub(super) fn break_late(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id.0)
+            && matches!(connection.stage, Stage::Open | Stage::Ended)
+        {
+            connection.to_server.stalled = true;
+            connection.to_client.queue.clear();
+            connection.stage = Stage::Reset;
+            connection.inbox.clear();
+            self.wake.extend(connection.reader.take());
+        }
+    }
+
     pub(super) fn notice(&mut self, id: ConnectionId) {
         if self.unknown(id.0) {
             self.tell_master(id.0);

@@ -207,7 +207,7 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
     }
 }
 
-const KINDS: u8 = 20;
+const KINDS: u8 = 22;
 
 /// The kind of a clock that jumps.
 const CLOCK: u8 = 19;
@@ -245,6 +245,7 @@ fn fault(rng: &mut Rng, kind: u8, plan: &Plan) -> Fault {
         16 => Fault::Flush(node),
         17 => Fault::FlushScripts(node),
         18 => Fault::OutOfMemory(node),
+        20 | 21 => Fault::Late(process, node),
         _ => Fault::Clock(node, rng.u64(100..=1_500)),
     }
 }

@@ -60,6 +60,7 @@ async fn happens(run: &Run, incident: &Incident, spare: usize) {
         | Fault::Outage(..)
         | Fault::Cut(..)
         | Fault::Stall(..)
+        | Fault::Late(..)
         | Fault::HalfOpen(..)
         | Fault::Slow(..) => link_fails(run, incident).await,
         Fault::Pause(_) | Fault::Crash(..) | Fault::ShutDown(_) => {
@@ -113,6 +114,16 @@ async fn link_fails(run: &Run, incident: &Incident) {
             let (begin, end) = (|| network.stall(link, way), || network.lift(link, way));
             lasting(run, incident, begin, end).await;
             if way != Way::ToClient && Duration::from_millis(incident.lasts) >= LATE {
+                run.checks.arrives_late();
+            }
+        }
+        Fault::Late(process, node) => {
+            let server = run.checks.nodes().server(node);
+            let broken = network.connections_to(process, server);
+            let begin = || broken.iter().for_each(|id| network.break_late(*id));
+            let lift = |id: &_| network.lift(Target::Connection(*id), Way::Both);
+            lasting(run, incident, begin, || broken.iter().for_each(lift)).await;
+            if Duration::from_millis(incident.lasts) >= LATE {
                 run.checks.arrives_late();
             }
         }
@@ -182,7 +193,7 @@ async fn process_fails(run: &Run, incident: &Incident) {
                 let ended = there.spawn(async move { locks.shutdown(lasts).await });
                 let left = ended.await;
                 weather.ends(world.now());
-                if !matches!(left, Ok(0)) {
+                if !matches!(left, Ok(0)) || run.plan.breaks_links() {
                     run.checks.leaves(process);
                 }
             }

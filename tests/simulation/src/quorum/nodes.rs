@@ -1,6 +1,6 @@
 //! What each server has forgotten, and which servers a node has had.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lock_master::{Master, Reply};
@@ -101,7 +101,8 @@ impl Nodes {
         (0..self.count()).all(votes)
     }
 
-    /// How many nodes keep a lock for a holder for as long as it believes: they have its vote, or have lost it and give none meanwhile.
+    /// How many nodes keep a lock for a holder for as long as it believes: they have its vote, all of one edition, or have lost it and
+    /// give none meanwhile.
     pub(super) fn backing(
         &self,
         world: &World,
@@ -109,29 +110,32 @@ impl Nodes {
         is_ours: impl Fn(&[u8]) -> bool,
         for_micros: i64,
     ) -> usize {
-        let now = world.now();
-        let has = |server: usize| {
-            let known = &self.servers[server];
-            if known.replaced_at.is_some_and(|at| now >= at + self.wait) {
-                return false;
+        let (now, lock) = (world.now(), lock.as_bytes());
+        // A clock that has jumped may have ended any vote.
+        let (mut any, mut editions) = (0, BTreeMap::<Vec<u8>, usize>::new());
+        for servers in &self.of_node {
+            let known = servers.iter().map(|server| &self.servers[*server]);
+            if known.clone().any(|known| known.has_jumped) {
+                any += 1;
+                continue;
             }
-            let there = world.servers()[server].with(|master| {
-                let value = master.string(lock.as_bytes());
-                value.is_some_and(&is_ours)
-                    && master.ttl_micros(lock.as_bytes()) >= Some(for_micros)
-            });
-            let is_lost = |(at, votes): &(Duration, Votes)| {
-                now < *at + self.wait
-                    && votes
-                        .get(lock.as_bytes())
-                        .is_some_and(|value| is_ours(value))
-            };
-            there || known.has_jumped || known.lost.iter().any(is_lost)
-        };
-        let nodes = self.of_node.iter();
-        nodes
-            .filter(|servers| servers.iter().any(|server| has(*server)))
-            .count()
+            let mut votes = BTreeSet::new();
+            for (server, known) in servers.iter().zip(known) {
+                if known.replaced_at.is_some_and(|at| now >= at + self.wait) {
+                    continue;
+                }
+                votes.extend(world.servers()[*server].with(|master| {
+                    let lasts = master.ttl_micros(lock) >= Some(for_micros);
+                    master.string(lock).filter(|_| lasts).map(<[u8]>::to_vec)
+                }));
+                let lost = known.lost.iter().filter(|(at, _)| now < *at + self.wait);
+                votes.extend(lost.filter_map(|(_, votes)| votes.get(lock).cloned()));
+            }
+            for vote in votes.into_iter().filter(|vote| is_ours(vote)) {
+                *editions.entry(vote).or_default() += 1;
+            }
+        }
+        any + editions.into_values().max().unwrap_or(0)
     }
 
     /// A request was answered by a server.

@@ -61,6 +61,8 @@ pub enum Fault {
     Cut(usize, usize, Cut),
     /// Its bytes are held back.
     Stall(usize, usize, Way),
+    /// They break, and what was sent on them arrives after it.
+    Late(usize, usize),
     /// They stay silent for ever; new ones work.
     HalfOpen(usize, usize),
     /// Bytes to and from a node take longer while it lasts.
@@ -113,13 +115,35 @@ impl Plan {
         tasks.flatten()
     }
 
+    /// Whether links break, or fall silent.
+    #[must_use]
+    pub fn breaks_links(&self) -> bool {
+        let mut faults = self.incidents.iter();
+        faults.any(|it| {
+            matches!(
+                it.fault,
+                Fault::Reset(..)
+                    | Fault::Outage(..)
+                    | Fault::Cut(..)
+                    | Fault::Stall(..)
+                    | Fault::Late(..)
+                    | Fault::HalfOpen(..)
+                    | Fault::Stop(_)
+            )
+        })
+    }
+
     /// Whether requests arrive soon after they are sent.
     #[must_use]
     pub fn is_prompt(&self) -> bool {
         !self.incidents.iter().any(|it| {
             matches!(
                 it.fault,
-                Fault::Stall(..) | Fault::Stop(_) | Fault::Pause(_) | Fault::Slow(..)
+                Fault::Stall(..)
+                    | Fault::Late(..)
+                    | Fault::Stop(_)
+                    | Fault::Pause(_)
+                    | Fault::Slow(..)
             )
         })
     }

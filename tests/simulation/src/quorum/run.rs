@@ -131,6 +131,10 @@ async fn live(run: &Run) {
         if !process.has_crashed() {
             let ending = async move { locks.shutdown(Duration::from_secs(20)).await };
             let _ = process.spawn(ending).await;
+            // It waits for a moment only until its clean-up is confirmed.
+            if plan.breaks_links() {
+                checks.leaves(index);
+            }
         }
     }
     sleep(Duration::from_secs(15)).await;
