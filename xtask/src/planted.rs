@@ -17,6 +17,9 @@ const FILE: &str = "tests/simulation/planted.txt";
 /// Seeds in which a defect has to be found.
 const SEEDS: &str = "20000";
 
+/// The names of defects that only runs over a quorum show begin so.
+const QUORUM: &str = "quorum-";
+
 /// In the description of a defect: the rule that has to find it. Without one any rule will do.
 const RULE: &str = "Found by the rule `";
 
@@ -40,7 +43,7 @@ struct Edit {
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Found {
-        seed: u64,
+        seed: String,
         rule: String,
     },
     NotFound,
@@ -115,6 +118,9 @@ fn plant(
     if bounds.is_empty() {
         search.args(["--seeds", SEEDS]);
     }
+    if defect.name.starts_with(QUORUM) {
+        search.arg("--quorum");
+    }
     search.args(bounds);
     if let Some(rule) = &defect.rule {
         search.args(["--only", rule]);
@@ -144,7 +150,7 @@ fn finding(said: &str) -> Option<Outcome> {
     let mut found = lines.filter_map(|line| line.strip_prefix("seed ")?.split_once(": "));
     let (seed, what) = found.next()?;
     Some(Outcome::Found {
-        seed: seed.parse().ok()?,
+        seed: seed.to_owned(),
         rule: what.split_once(" at ")?.0.to_owned(),
     })
 }
@@ -277,9 +283,9 @@ mod tests {
 
     #[test]
     fn the_first_finding_is_what_counts() {
-        let said = "exit status: 1: 7 seeds in 0.1 s: 3 operations\nseed 7: left over at 12 ms: k0 at 3 ms: x\n";
-        let rule = "left over".to_owned();
-        assert_eq!(finding(said), Some(Outcome::Found { seed: 7, rule }));
+        let said = "exit status: 1: 7 seeds in 0.1 s: 3 operations\nseed quorum 7: left over at 12 ms: k0 at 3 ms: x\n";
+        let (seed, rule) = ("quorum 7".to_owned(), "left over".to_owned());
+        assert_eq!(finding(said), Some(Outcome::Found { seed, rule }));
         assert_eq!(finding("exit status: 101: thread panicked at x\n"), None);
     }
 

@@ -79,7 +79,7 @@ impl Belief {
     /// A majority names the leader.
     fn check_named(&self, world: &World, nodes: &Nodes) {
         let key = format!("lock-core:leader:{{{}}}", self.name);
-        let names = |node: &usize| {
+        let is_told = |node: &usize| {
             world.servers()[nodes.server(*node)].with(|master| {
                 let record = master.string(key.as_bytes()).unwrap_or_default();
                 let text = String::from_utf8_lossy(record).into_owned();
@@ -90,7 +90,7 @@ impl Belief {
                     && value == self.value.as_deref()
             })
         };
-        let named = (0..nodes.count()).filter(names).count();
+        let named = (0..nodes.count()).filter(is_told).count();
         if named * 2 <= nodes.count() {
             let what = format!(
                 "{}: p{} leads since {:?}, and {named} nodes name it",

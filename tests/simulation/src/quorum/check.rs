@@ -266,8 +266,8 @@ impl Checks {
             _ => Some("not of this call"),
         };
         if let Some(wrong) = wrong {
-            let call = op.call;
-            let what = format!("p{process} {name} {call:?} after {waited:?}: {wrong}: {error}");
+            let how = op.call;
+            let what = format!("p{process} {name} {how:?} after {waited:?}: {wrong}: {error}");
             world.find("error", what);
         }
     }

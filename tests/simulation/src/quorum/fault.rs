@@ -120,8 +120,12 @@ async fn link_fails(run: &Run, incident: &Incident) {
         Fault::Late(process, node) => {
             let server = run.checks.nodes().server(node);
             let broken = network.connections_to(process, server);
-            let begin = || broken.iter().for_each(|id| network.break_late(*id));
+            let stall = |id: &_| network.stall(Target::Connection(*id), Way::ToServer);
             let lift = |id: &_| network.lift(Target::Connection(*id), Way::Both);
+            broken.iter().for_each(stall);
+            // What is sent meanwhile is late.
+            sleep(Duration::from_millis(incident.lasts.min(500) / 2)).await;
+            let begin = || broken.iter().for_each(|id| network.break_late(*id));
             lasting(run, incident, begin, || broken.iter().for_each(lift)).await;
             if Duration::from_millis(incident.lasts) >= LATE {
                 run.checks.arrives_late();

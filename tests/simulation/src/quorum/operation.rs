@@ -172,7 +172,7 @@ async fn use_guard(context: &Context, asked: &Asked<'_>, value: Option<String>, 
     let Some(held) = context.believed(asked, value, &guard) else {
         return;
     };
-    let hold = Duration::from_millis(asked.op.hold);
+    let lasts = Duration::from_millis(asked.op.hold);
     tokio::select! {
         biased;
         reason = guard.lost() => {
@@ -181,7 +181,7 @@ async fn use_guard(context: &Context, asked: &Asked<'_>, value: Option<String>, 
                 context.run.checks.lost(&held, asked, reason);
             }
         }
-        () = sleep(hold) => {}
+        () = sleep(lasts) => {}
     }
     context.note(format_args!("ends: {:?}", asked.op.end));
     drop(held);

@@ -125,6 +125,8 @@ async fn live(run: &Run) {
     faults.abort();
     let _ = faults.await;
     fault::heal(run);
+    // What is left on the nodes now is left behind.
+    sleep(Duration::from_secs(15)).await;
     let managers = std::mem::take(&mut *run.managers.borrow_mut());
     for (index, locks) in managers {
         let process = world.process(index);
