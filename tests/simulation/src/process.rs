@@ -261,7 +261,7 @@ impl Process {
         self.connect_to(builder, "").await
     }
 
-    /// Connects a manager in this process to a quorum of so many nodes, whose addresses are the first of the world's servers.
+    /// Connects a manager in this process to a quorum. Its nodes are the first servers of the world.
     ///
     /// # Errors
     ///
@@ -277,7 +277,7 @@ impl Process {
         made.unwrap_or(Err(LockError::ShutDown))
     }
 
-    /// Begins a quorum of so many nodes.
+    /// Begins a quorum with this number of nodes.
     ///
     /// # Errors
     ///

@@ -205,7 +205,7 @@ impl Checks {
         self.0.votes.borrow_mut().leaves(process, until);
     }
 
-    /// Requests may have arrived so late that nobody takes back what they brought.
+    /// Requests may have arrived too late for the clean-up.
     pub(super) fn arrives_late(&self) {
         let until = self.0.world.now() + self.longest();
         self.0.votes.borrow_mut().excused(until);

@@ -9,7 +9,7 @@ use super::{Fault, Incident};
 use crate::network::{Connects, Target, Way};
 use crate::process::Sockets;
 
-/// What arrives later than this after its connection was given up may be taken back by nobody.
+/// A request that arrives later than this, after the end of its connection, may miss the clean-up.
 const LATE: Duration = Duration::from_millis(900);
 
 /// How often to look whether a process has found out that its connection is silent.

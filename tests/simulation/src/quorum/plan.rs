@@ -85,7 +85,7 @@ pub enum Fault {
     FlushScripts(usize),
     /// A node has no memory left.
     OutOfMemory(usize),
-    /// The clock of a node jumps ahead by so many milliseconds, and stays ahead.
+    /// The clock of a node jumps ahead by this number of milliseconds, and stays ahead.
     Clock(usize, u64),
 }
 

@@ -8,10 +8,10 @@ use super::nodes::{Nodes, votes};
 use crate::request::shown;
 use crate::world::World;
 
-/// A vote that nobody has any use for is taken back within this time of a calm, and a command deadline.
+/// Maximum time of a calm, besides a command deadline, until an unused vote is taken back.
 const TAKEN_BACK: Duration = Duration::from_secs(4);
 
-/// A lock that nobody has is given to a caller that waits within this time of a calm.
+/// Maximum time of a calm until a waiter has a free lock.
 const GIVEN: Duration = Duration::from_secs(12);
 
 /// A process, and since when it has nothing to do with a lock.
