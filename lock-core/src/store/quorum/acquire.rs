@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::QuorumStore;
 use super::ballot::{Ballot, Vote, yes};
 use super::causes::{not_ours, silent};
-use super::members::{Member, Members};
+use super::members::Members;
+use super::node::Member;
 use super::nodes::Nodes;
 use super::round::{Answered, How, Progress, Round, ask};
 use super::tally::{Tally, Verdict};
@@ -247,6 +248,7 @@ fn silent_nodes(members: &Members) -> Nodes {
 /// Whether too few nodes are left for a majority: the others are silent or wait.
 fn has_no_majority(members: &Members) -> bool {
     let now = SystemClock.now();
-    let able = |node: &&Arc<Member>| !node.rtt.is_silent() && node.wait_left(now).is_zero();
+    let able =
+        |node: &&Arc<Member>| !node.rtt.is_silent() && node.sessions.wait_left(now).is_zero();
     members.all.iter().filter(able).count() < members.majority
 }

@@ -7,8 +7,8 @@ use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
 use super::causes::stale;
+use super::note::note;
 use super::tokens::{VoteClaim, stored};
-use super::vetting::note;
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
 use crate::base::token::Token;

@@ -1,8 +1,5 @@
-//! What the nodes have not confirmed: releases and undos. One set for each node.
-//!
-//! Each is sent at once. An answer confirms it, if it was sent on a connection that is older than [`LATE`]: a request on the connection
-//! before may still arrive for that time. Otherwise it is sent again on each new connection, and once more after that time, until the vote
-//! has ended by itself. It removes no vote of a later attempt, however late it arrives.
+//! Takes back what the nodes have: by releases and undos. Each is sent at once, and again until the node has
+//! [confirmed](super::leftovers) it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,38 +11,23 @@ use tokio::time::{Instant, timeout};
 
 use super::ballot::Ballot;
 use super::causes::late;
-use super::leftovers::{Busy, Leftover, On};
-use super::members::{Member, Members};
+use super::leftovers::{Busy, LATE, Leftover};
+use super::members::Members;
+use super::node::Member;
 use super::nodes::Nodes;
 use crate::base::backoff::Backoff;
 use crate::base::sync::lock;
-use crate::base::time::{Clock, SystemClock};
 use crate::store::StoreError;
-
-/// Maximum delay of a request on a broken connection: after this time the server does not carry it out any more.
-const LATE: Duration = Duration::from_secs(1);
 
 /// Maximum pause before something is sent again, and before what follows something that was confirmed.
 const PAUSE: Duration = Duration::from_millis(10);
-
-impl Member {
-    fn on(&self) -> Option<On> {
-        let generation = self.server.generation()?;
-        let age = || Some(self.server.dialled(generation)?.until(SystemClock.now()));
-        let confirms = generation == 0 || age().is_some_and(|age| age >= LATE);
-        Some(On {
-            generation,
-            confirms,
-        })
-    }
-}
 
 /// A release, or an undo, that goes out now.
 pub(super) struct TakenBack {
     members: Arc<Members>,
     ballot: Arc<Ballot>,
     number: u64,
-    on: Vec<Option<On>>,
+    sent: Instant,
     _busy: Busy,
 }
 
@@ -55,7 +37,7 @@ impl TakenBack {
             members: Arc::clone(members),
             ballot,
             number,
-            on: members.all.iter().map(|node| node.on()).collect(),
+            sent: Instant::now(),
             _busy: members.under_way.begin(),
         }
     }
@@ -63,17 +45,19 @@ impl TakenBack {
     /// Notes that a node has answered, or has not answered in time.
     pub(super) fn was_told(&self, index: usize, answer: &Result<Value, StoreError>) {
         let (members, node) = (&self.members, &self.members.all[index]);
-        let on = self.on[index].filter(|on| answer.is_ok() && node.on() == Some(*on));
-        if on.is_some_and(|on| on.confirms) {
+        let mut leftovers = lock(&node.leftovers);
+        if answer.is_ok() && leftovers.confirms(self.sent) {
             return;
         }
         let new = Leftover {
             ballot: Arc::clone(&self.ballot),
             // No vote lasts longer.
             end: Instant::now() + members.kept(members.wait / 2),
-            answered_on: on.map(|on| on.generation),
+            answered: answer.is_ok().then_some(self.sent),
         };
-        if lock(&node.leftovers).add(self.number, new) {
+        let begins = leftovers.add(self.number, new);
+        drop(leftovers);
+        if begins {
             let (alive, busy) = (members.alive.subscribe(), members.under_way.begin());
             let task = send_to(Arc::downgrade(members), alive, index, busy);
             members.engine.spawn(task);
@@ -104,21 +88,24 @@ impl Members {
 
     /// Sends what is due. Returns whether anything was confirmed; `None` if nothing is left.
     async fn send_again(&self, node: &Member) -> Option<bool> {
-        let connected = timeout(self.limit, node.ready()).await;
-        let on = connected.ok().and_then(Result::ok).and_then(|_| node.on());
-        let due = lock(&node.leftovers).due(on, Instant::now())?;
+        // What is due is known when there is a connection.
+        let connected = node.server.connected().await;
+        let now = Instant::now();
+        let due = lock(&node.leftovers).due(now)?;
+        if connected.is_err() {
+            return Some(false);
+        }
         let sent = due.iter().map(async |(number, ballot)| {
             let sent = timeout(self.limit, node.send(ballot, None, || true)).await;
             let answer = sent.ok().and_then(Result::ok);
             answer.map(|_| (*number, ballot))
         });
         let answered = join_all(sent).await;
-        let on = on.filter(|on| node.server.generation() == Some(on.generation));
         let mut leftovers = lock(&node.leftovers);
         let confirmed = answered
             .into_iter()
             .flatten()
-            .map(|(number, ballot)| on.is_some_and(|on| leftovers.answered(number, ballot, on)));
+            .map(|(number, ballot)| leftovers.answered(number, ballot, now));
         Some(confirmed.fold(false, |any, one| any | one))
     }
 }

@@ -1,13 +1,20 @@
 //! What a node has not confirmed, and the count of the clean-ups under way. No I/O.
+//!
+//! An answer confirms it, unless a request for a vote had no answer shortly before: that request may still arrive. Then, or without an
+//! answer, it is sent again, until the vote has ended by itself. It removes no vote of a later attempt, however late it arrives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::ballot::Ballot;
 use crate::base::signal::Signal;
+
+/// Maximum delay of a request without an answer: after this time the server does not carry it out any more.
+pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// Maximum that is sent at once.
 const BATCH: usize = 64;
@@ -21,31 +28,36 @@ pub(super) struct Leftovers {
     all: HashMap<u64, Leftover>,
     /// Whether a task sends them.
     running: bool,
+    /// The last time that a request for a vote had no answer.
+    unanswered: Option<Instant>,
 }
 
 pub(super) struct Leftover {
     pub(super) ballot: Arc<Ballot>,
     /// The end of the vote, if the node has it.
     pub(super) end: Instant,
-    /// The connection on which it was answered.
-    pub(super) answered_on: Option<u64>,
-}
-
-/// The connection to a node, and whether an answer on it confirms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct On {
-    pub(super) generation: u64,
-    pub(super) confirms: bool,
+    /// When it was last sent, if that was answered.
+    pub(super) answered: Option<Instant>,
 }
 
 impl Leftovers {
+    /// A request for a vote had no answer.
+    pub(super) fn is_unanswered(&mut self, now: Instant) {
+        self.unanswered = Some(now);
+    }
+
+    /// Whether an answer to what was sent at this time confirms it.
+    pub(super) fn confirms(&self, sent: Instant) -> bool {
+        self.unanswered.is_none_or(|at| at + LATE <= sent)
+    }
+
     /// Returns whether a task has to begin to send.
     pub(super) fn add(&mut self, number: u64, new: Leftover) -> bool {
         let is_full = self.all.len() >= MOST;
         match self.all.get_mut(&number) {
             // A release removes what any undo would.
             Some(known) if known.ballot.is_release() && !new.ballot.is_release() => {
-                known.answered_on = None;
+                known.answered = None;
             }
             None if is_full => return false,
             _ => drop(self.all.insert(number, new)),
@@ -54,32 +66,31 @@ impl Leftovers {
     }
 
     /// What to send now. `None` if nothing is left: the task ends.
-    pub(super) fn due(&mut self, on: Option<On>, now: Instant) -> Option<Vec<(u64, Arc<Ballot>)>> {
+    pub(super) fn due(&mut self, now: Instant) -> Option<Vec<(u64, Arc<Ballot>)>> {
         self.all.retain(|_, it| now < it.end);
         if self.all.is_empty() {
             self.running = false;
             return None;
         }
-        let Some(on) = on else {
-            return Some(Vec::new());
-        };
-        let is_due = |it: &Leftover| on.confirms || it.answered_on != Some(on.generation);
-        let due = self.all.iter().filter(|(_, it)| is_due(it));
+        let confirms = self.confirms(now);
+        let due = self.all.iter();
+        let due = due.filter(|(_, it)| confirms || it.answered.is_none());
         let due = due.map(|(number, it)| (*number, Arc::clone(&it.ballot)));
         Some(due.take(BATCH).collect())
     }
 
-    /// The node has answered. Returns whether that confirms it.
-    pub(super) fn answered(&mut self, number: u64, ballot: &Arc<Ballot>, on: On) -> bool {
+    /// The node has answered what was sent at this time. Returns whether that confirms it.
+    pub(super) fn answered(&mut self, number: u64, ballot: &Arc<Ballot>, sent: Instant) -> bool {
+        let confirms = self.confirms(sent);
         let known = self.all.get_mut(&number);
         let Some(it) = known.filter(|it| Arc::ptr_eq(&it.ballot, ballot)) else {
             return false;
         };
-        it.answered_on = Some(on.generation);
-        if on.confirms {
+        it.answered = Some(sent);
+        if confirms {
             self.all.remove(&number);
         }
-        on.confirms
+        confirms
     }
 }
 
@@ -116,8 +127,6 @@ impl Drop for Busy {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::base::key::LockKey;
     use crate::base::token::ClientId;
@@ -137,33 +146,30 @@ mod tests {
         Leftover {
             ballot: Arc::clone(ballot),
             end: now + MINUTE,
-            answered_on: None,
-        }
-    }
-
-    fn on(generation: u64, confirms: bool) -> On {
-        On {
-            generation,
-            confirms,
+            answered: None,
         }
     }
 
     /// C3: a late vote may come behind what is sent at the reconnect.
     #[test]
-    fn an_answer_on_a_new_connection_confirms_after_a_second() {
+    fn an_answer_confirms_a_second_after_a_vote_without_an_answer() {
         let (undo, _) = ballots();
-        let (mut all, now) = (Leftovers::default(), Instant::now());
-        assert!(all.add(1, leftover(&undo, now)));
-        assert!(!all.add(2, leftover(&undo, now)), "one task is enough");
-        assert_eq!(all.due(None, now).unwrap().len(), 0);
-        assert_eq!(all.due(Some(on(5, false)), now).unwrap().len(), 2);
-        assert!(!all.answered(1, &undo, on(5, false)));
-        assert_eq!(all.due(Some(on(5, false)), now).unwrap().len(), 1);
-        assert_eq!(all.due(Some(on(6, false)), now).unwrap().len(), 2);
-        assert_eq!(all.due(Some(on(5, true)), now).unwrap().len(), 2);
-        assert!(all.answered(1, &undo, on(5, true)));
-        assert!(all.due(Some(on(5, true)), now + MINUTE).is_none());
-        assert!(all.add(1, leftover(&undo, now)), "the task has ended");
+        let (mut all, broke) = (Leftovers::default(), Instant::now());
+        assert!(all.confirms(broke));
+        all.is_unanswered(broke);
+        assert!(all.add(1, leftover(&undo, broke)));
+        assert!(!all.add(2, leftover(&undo, broke)), "one task is enough");
+        let soon = broke + LATE.mul_f64(0.9);
+        assert_eq!(all.due(soon).unwrap().len(), 2);
+        assert!(!all.answered(1, &undo, soon));
+        assert_eq!(all.due(soon).unwrap().len(), 1, "the other one");
+        let later = broke + LATE;
+        assert_eq!(all.due(later).unwrap().len(), 2);
+        assert!(all.answered(1, &undo, later));
+        all.is_unanswered(later);
+        assert!(!all.answered(2, &undo, later), "another vote may come");
+        assert!(all.due(broke + MINUTE).is_none());
+        assert!(all.add(1, leftover(&undo, later)), "the task has ended");
     }
 
     #[test]
@@ -172,10 +178,10 @@ mod tests {
         let (mut all, now) = (Leftovers::default(), Instant::now());
         all.add(1, leftover(&undo, now));
         all.add(1, leftover(&release, now));
-        assert!(!all.answered(1, &undo, on(5, true)), "of the undo");
-        assert!(!all.answered(1, &release, on(5, false)));
+        assert!(!all.answered(1, &undo, now), "of the undo");
+        all.is_unanswered(now);
+        assert!(!all.answered(1, &release, now));
         all.add(1, leftover(&undo, now));
-        let due = all.due(Some(on(5, false)), now).unwrap();
-        assert!(due[0].1.is_release(), "sent once more");
+        assert!(all.due(now).unwrap()[0].1.is_release(), "sent once more");
     }
 }

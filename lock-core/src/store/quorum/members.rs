@@ -1,17 +1,14 @@
-//! The nodes of a quorum, and what they share.
+//! All nodes of a quorum, and what they share.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::admission_state::Admission;
-use super::causes::Failure;
-use super::leftovers::{Leftovers, UnderWay};
+use super::leftovers::UnderWay;
+use super::node::Member;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
-use super::presence::Presence;
-use super::rtt::RttEstimator;
 use super::tokens::Tokens;
 use crate::base::observe::Event;
 use crate::base::quorum_config::QuorumConfig;
@@ -19,21 +16,6 @@ use crate::base::signal::Signal;
 use crate::base::timers::Timers;
 use crate::store::redis::Server;
 use crate::store::{EngineRef, StoreError};
-
-/// A node of the quorum.
-pub(super) struct Member {
-    pub(super) index: usize,
-    /// Its name in the notes of the quorum.
-    pub(super) label: String,
-    pub(super) address: Arc<str>,
-    pub(super) server: Arc<Server>,
-    /// In front of every name there.
-    pub(super) namespace: Arc<str>,
-    pub(super) rtt: RttEstimator,
-    pub(super) presence: Presence,
-    pub(super) admission: Admission,
-    pub(super) leftovers: Mutex<Leftovers>,
-}
 
 /// All nodes.
 pub(super) struct Members {
@@ -70,19 +52,7 @@ impl Members {
         let members = nodes
             .into_iter()
             .enumerate()
-            .map(|(index, (label, server))| {
-                Arc::new(Member {
-                    index,
-                    label,
-                    address: server.address(),
-                    server,
-                    namespace: Arc::clone(namespace),
-                    rtt: RttEstimator::default(),
-                    presence: Presence::default(),
-                    admission: Admission::default(),
-                    leftovers: Mutex::default(),
-                })
-            });
+            .map(|(index, (label, server))| Arc::new(Member::new(index, label, server, namespace)));
         let all: Vec<_> = members.collect();
         Self {
             majority: majority(all.len()),
@@ -157,22 +127,10 @@ impl Members {
             }
         }
     }
-}
 
-impl Members {
     fn observe(&self, event: &Event<'_>) {
         if let Some(engine) = self.engine.events() {
             engine.observed(event);
-        }
-    }
-}
-
-impl Member {
-    pub(super) fn failed(&self, error: StoreError) -> Failure {
-        Failure {
-            node: self.index,
-            address: Arc::clone(&self.address),
-            error,
         }
     }
 }

@@ -2,13 +2,10 @@
 //!
 //! The holder has the votes of a majority: the same key with the same token, for the same ttl. All nodes are asked at once. The
 //! outcome is known as soon as a majority has decided, and the remaining requests end in the background. What a failed attempt
-//! may have left on a node is taken back over the same connection, behind the request that may have left it.
+//! may have left on a node is taken back: each vote has an edition, so that removes no vote of a later attempt.
 
 mod acquire;
-mod admission;
-mod admission_state;
 mod ballot;
-mod begin;
 mod causes;
 mod clean_up;
 mod extend;
@@ -16,18 +13,17 @@ mod hints;
 mod inspect;
 mod leader;
 mod leftovers;
-mod look;
 mod members;
+mod node;
 mod nodes;
-mod presence;
+mod note;
+mod operator;
 mod release;
-mod requests;
 mod round;
 mod rtt;
-mod status;
+mod session;
 mod tally;
 mod tokens;
-mod urls;
 mod vetting;
 
 use std::fmt;
@@ -71,14 +67,14 @@ impl QuorumStore {
     ) -> Result<Self, LockError> {
         let nodes = urls.iter().map(|url| {
             let mut url = Url::read(url)?;
-            let label = urls::label_in(&mut url)?;
+            let label = nodes::label_in(&mut url)?;
             let server = Server::at(&url, servers, limit)?;
             let label = label.map_or_else(|| server.address().to_string(), str::to_owned);
             Ok((label, server))
         });
         let nodes: Vec<(String, Arc<Server>)> = nodes.collect::<Result<_, LockError>>()?;
         let labels: Vec<_> = nodes.iter().map(|(label, _)| label).collect();
-        urls::check(&labels)?;
+        nodes::check(&labels)?;
         let members = Arc::new(Members::new(nodes, config, &servers.namespace, limit));
         let hints = Hints::new(Arc::clone(&members));
         Ok(Self { members, hints })
@@ -108,7 +104,7 @@ impl QuorumStore {
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         let (members, failures) = (&self.members, self.failures().await?);
         let now = SystemClock.now();
-        let left = members.in_a_majority(|node| node.wait_left(now));
+        let left = members.in_a_majority(|node| node.sessions.wait_left(now));
         if !left.is_zero() {
             tracing::warn!(
                 ?left,

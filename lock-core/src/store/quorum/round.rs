@@ -15,9 +15,12 @@ use tokio::time::Instant;
 use super::ballot::{Ballot, Cast, is_unknown};
 use super::causes::{late, reconnected, stale, unknown};
 use super::leftovers::Busy;
-use super::members::{Member, Members};
+use super::members::Members;
+use super::node::Member;
 use super::nodes::{MAXIMUM_NODES, Nodes};
+use super::session::Admitted;
 use super::tokens::Edition;
+use crate::base::sync::lock;
 use crate::base::timers::Sleep;
 use crate::store::StoreError;
 
@@ -193,7 +196,11 @@ impl Question {
             Err(StoreError::NotNow(_) | StoreError::NotYet(_) | StoreError::Misconfigured(_)) => {
                 members.tokens.is_refused(edition, index);
             }
-            Ok(Cast::Given) | Err(StoreError::Ambiguous(_)) => {
+            cast @ (Ok(Cast::Given) | Err(StoreError::Ambiguous(_))) => {
+                if cast.is_err() {
+                    let node = &members.all[index];
+                    lock(&node.leftovers).is_unanswered(Instant::now());
+                }
                 if !members.tokens.is_open(edition) {
                     let on = Nodes::default().with(index);
                     members.take_back(self.ballot.undone(), edition.of, on);
@@ -202,15 +209,15 @@ impl Question {
         }
     }
 
-    /// The answer of a node to a request for votes, or for their renewal. It does not count if the connection was replaced on the way.
+    /// The answer of a node to a request for votes, or for their renewal.
     async fn vote(&self, index: usize) -> Result<Value, StoreError> {
         let (members, node) = (&self.members, &self.members.all[index]);
-        let (before, counter) = members.admit(node).await?;
+        let admitted = members.admit(node).await?;
         if self.closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
         let asked = members.timers().now();
-        let send = |wanted| node.send_while(&self.ballot, Some(&counter), self.sent, wanted);
+        let send = |wanted| node.send_while(&self.ballot, Some(&admitted), self.sent, wanted);
         let value = match self.how {
             How::Vote { edition, waits } => {
                 if !members.tokens.asks(edition, index, waits) {
@@ -222,15 +229,12 @@ impl Question {
             }
             How::Renew | How::Tell => send(&|| true).await?,
         };
-        if node.server.generation() != Some(before) {
-            return Err(reconnected());
-        }
         // The node read its clock about halfway.
         let middle = asked + members.timers().elapsed(asked) / 2;
         let middle = middle.saturating_duration_since(self.sent);
         self.took[index].store(middle.as_millis() as i64, Ordering::Relaxed);
         if is_unknown(&value) {
-            node.is_unknown();
+            node.sessions.is_unknown();
             return Err(unknown());
         }
         Ok(value)
@@ -241,11 +245,11 @@ impl Member {
     async fn send_while(
         &self,
         ballot: &Ballot,
-        counter: Option<&str>,
+        admitted: Option<&Admitted>,
         sent: Instant,
         wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Value, StoreError> {
-        let answer = self.send(ballot, counter, wanted).await;
+        let answer = self.send(ballot, admitted, wanted).await;
         match &answer {
             // The connection may be missing: the next attempts are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),

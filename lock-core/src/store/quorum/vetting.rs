@@ -1,205 +1,283 @@
-//! What is asked of the server behind a node of a quorum: which run it is, and whether it votes (see `vet.lua`).
+//! Makes the sessions of the nodes. On each the server is vetted: it has forgotten nothing, or any vote that it may have forgotten has
+//! ended.
+//!
+//! The server keeps a note and decides (see `vet.lua`). If the client has seen the wait of a node, the wait must also have ended by the
+//! clock of the client. A new session is made before the old one is too old: a renewal comes in time for it.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{Cmd, Value, cmd};
+use futures_util::future::try_join;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::base::rt;
+use super::causes::{in_wait, late, no_note, reconnected, twice};
+use super::members::Members;
+use super::node::Member;
+use super::note::{FORMAT, Run, Statement, Vetted, Vetting};
+use super::session::{Admission, Admitted, Note};
+use crate::base::sync::lock;
+use crate::base::time::{Clock, SystemClock};
 use crate::store::StoreError;
-use crate::store::redis::{Name, garbled, millis, text, word};
+use crate::store::redis::{Connection, differs};
 
-/// The number of the wire format on the nodes. In format 1 a vote has no edition.
-pub(super) const FORMAT: u64 = if cfg!(lock_next_format) { 3 } else { 2 };
-
-/// A run of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) id: String,
-    /// The id of the replication that the server took part in before it became a master; empty for none. Never the id of the
-    /// current replication: a backup begins another one.
-    pub(super) replication: String,
-}
-
-impl Run {
-    pub(super) fn info() -> Cmd {
-        cmd("INFO")
-    }
-
-    pub(super) fn read(value: Value) -> Result<Self, StoreError> {
-        let info: String = redis::from_redis_value(value).map_err(|_| garbled())?;
-        let field = |name: &str| {
-            let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
-            fields.find_map(|(field, value)| (field == name).then(|| value.to_owned()))
-        };
-        let replication = field("master_replid2").unwrap_or_default();
-        let is_none = replication.bytes().all(|digit| digit == b'0');
-        Ok(Self {
-            id: field("run_id").ok_or_else(garbled)?,
-            replication: if is_none { String::new() } else { replication },
-        })
-    }
-
-    /// Whether a later answer is of the same run: no server has restarted, and none has taken over the data of another one.
-    pub(super) fn is(&self, later: &Self) -> bool {
-        self.id == later.id
-            && (later.replication.is_empty() || later.replication == self.replication)
-    }
-}
-
-/// How a node is vetted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Vetting<'a> {
-    /// Without a note it stays without one.
-    Look,
-    /// Without a note it gets one: the other nodes may have theirs.
-    Join,
-    /// As `Join`; no node has a note.
-    New,
-    /// The wait of this boot ends, if the quorum is new.
-    Begin { boot: &'a str },
-    /// The node gets a note that votes at once, whatever it has.
-    Anew,
-}
-
-/// What a client states about a node.
-pub(super) struct Statement<'a> {
-    pub(super) how: Vetting<'a>,
-    pub(super) label: &'a str,
-    pub(super) list: &'a str,
-    pub(super) wait: Duration,
-    pub(super) run: &'a Run,
-    /// The largest counter that the client knows of.
-    pub(super) counted: u64,
-}
-
-impl Statement<'_> {
-    /// The arguments of the script.
-    pub(super) fn args(&self) -> [String; 9] {
-        let how = match self.how {
-            Vetting::Look => "vet",
-            Vetting::Join => "join",
-            Vetting::New => "new",
-            Vetting::Begin { .. } => "begin",
-            Vetting::Anew => "anew",
-        };
-        let boot = match self.how {
-            Vetting::Begin { boot } => boot.to_owned(),
-            _ => rt::uuid().simple().to_string(),
-        };
-        let Run { id, replication } = self.run;
-        [
-            how.to_owned(),
-            self.label.to_owned(),
-            self.list.to_owned(),
-            self.wait.as_millis().to_string(),
-            id.clone(),
-            replication.clone(),
-            boot,
-            self.counted.to_string(),
-            FORMAT.to_string(),
-        ]
-    }
-}
-
-/// The answer of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Vetted {
-    Note {
-        /// The rest of its wait; zero if it votes.
-        left: Duration,
-        boot: String,
-        counted: u64,
-        /// Whether no node had a note when this one was written, and it has not voted since.
-        is_new: bool,
-    },
-    /// It has no note.
-    Blank,
-    /// It belongs to another quorum, or is another node.
-    Other {
-        label: String,
-        list: String,
-        wait: String,
-        format: String,
-    },
-}
-
-impl Vetted {
-    pub(super) fn read(value: &Value) -> Result<Self, StoreError> {
-        let Value::Array(parts) = value else {
-            return Err(garbled());
-        };
-        Ok(match (text(parts.first()), &parts[..]) {
-            (
-                None,
-                [
-                    left,
-                    boot,
-                    Value::Int(counted @ 0..),
-                    Value::Int(is_new @ 0..=1),
-                ],
-            ) => Self::Note {
-                left: millis(left)?,
-                boot: word(boot)?,
-                counted: *counted as u64,
-                is_new: *is_new == 1,
-            },
-            (Some("none"), [_]) => Self::Blank,
-            (Some("other"), [_, label, list, wait, format]) => Self::Other {
-                label: word(label)?,
-                list: word(list)?,
-                wait: word(wait)?,
-                format: word(format)?,
-            },
-            _ => return Err(garbled()),
-        })
-    }
-}
-
-/// The key of the note of a node (see `vet.lua`).
-pub(super) fn note(namespace: &str) -> Name<'_> {
-    Name::ours(namespace, "lock-core:quorum")
-}
-
-/// The key of the counter of fencing tokens of a node.
-pub(super) fn counter_of(note: Name<'_>, boot: &str) -> String {
-    format!("{note}:fence:{boot}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(second: &str) -> Run {
-        let info = format!(
-            "# Server\r\nrun_id:0a1\r\n# Replication\r\nmaster_replid:77\r\nmaster_replid2:{second}\r\n"
-        );
-        Run::read(Value::BulkString(info.into_bytes())).unwrap()
-    }
-
-    #[test]
-    fn a_server_that_was_a_replica_is_another_run_and_a_backup_is_none() {
-        let (never, once) = (run(&"0".repeat(40)), run("5f0"));
-        assert!(never.is(&never) && once.is(&once));
-        assert!(!never.is(&once));
-        assert!(once.is(&never), "it has forgotten the former replication");
-        assert!(Run::read(Value::BulkString(b"redis_version:7".to_vec())).is_err());
-    }
-
-    #[test]
-    fn every_answer_is_understood_and_garbage_is_none() {
-        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let note = [Value::Int(7), bulk("b"), Value::Int(5), Value::Int(1)];
-        let read = |parts: &[Value]| Vetted::read(&Value::Array(parts.to_vec()));
-        let expected = Vetted::Note {
-            left: Duration::from_millis(7),
-            boot: "b".to_owned(),
-            counted: 5,
-            is_new: true,
-        };
-        assert_eq!(read(&note).unwrap(), expected);
-        assert_eq!(read(&[bulk("none")]).unwrap(), Vetted::Blank);
-        for garbage in [&note[..3], &[bulk("other")], &[]] {
-            assert!(read(garbage).is_err(), "{garbage:?}");
+impl Members {
+    /// Whether this node may vote, and on which connection.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        node: &Arc<Member>,
+    ) -> Result<Admitted, StoreError> {
+        let mut admission = node.sessions.admitted(self.wait);
+        if matches!(admission, Admission::None) {
+            Box::pin(self.vetted(node)).await?;
+            admission = node.sessions.admitted(self.wait);
+        }
+        match admission {
+            Admission::Votes(admitted, is_due) => {
+                if is_due {
+                    self.begin_session(node);
+                }
+                Ok(admitted)
+            }
+            Admission::Waits(left) => Err(in_wait(left)),
+            Admission::None => Err(reconnected()),
         }
     }
+
+    /// Maximum time to make a session. Two of its five round trips make the connection, within one command deadline, so all take at
+    /// most two and a half.
+    pub(super) fn vetting_limit(&self) -> Duration {
+        self.limit * 3
+    }
+
+    /// Waits for a new session.
+    pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
+        let ends = node.sessions.making.ends();
+        self.begin_session(node);
+        ends.await;
+        lock(&node.sessions.state).outcome()
+    }
+
+    /// Makes a new session in a task of its own, because the caller may have its majority, and leave, long before.
+    fn begin_session(self: &Arc<Self>, node: &Arc<Member>) {
+        let Some(flight) = node.sessions.making.begin() else {
+            return;
+        };
+        let (members, node) = (Arc::clone(self), Arc::clone(node));
+        self.engine.spawn(async move {
+            let limit = members.vetting_limit();
+            let made = timeout(limit, members.make(&node)).await;
+            // One that was to succeed another says nothing of that one.
+            let is_needed = node.sessions.vetted().is_none();
+            if made.is_err() && is_needed {
+                node.went_silent();
+            }
+            let outcome = made.unwrap_or_else(|_| Err(late(limit)));
+            if outcome.is_err() && is_needed {
+                node.rtt.missed();
+            }
+            lock(&node.sessions.state).is_over(outcome);
+            drop(flight);
+            members.noted.notify_waiters();
+        });
+    }
+
+    /// Makes a session: on the connection in use if that is young and was not vetted, otherwise on another one, which takes its place
+    /// then.
+    async fn make(&self, node: &Arc<Member>) -> Result<(), StoreError> {
+        let mut connection = node.server.connected().await?;
+        let vetted = node.sessions.vetted();
+        let is_vetted = vetted.is_some_and(|vetted| Arc::ptr_eq(&vetted, &connection));
+        let age = connection.dialled.until(SystemClock.now());
+        let beside = is_vetted || age >= self.wait / 4;
+        if beside {
+            connection = node.server.dial_beside().await?;
+        }
+        // A call that is repeated because its script is missing could arrive behind a later call.
+        let ((), run) = try_join(node.load(&connection), node.run(&connection)).await?;
+        if self.is_alone(node, &connection, &run)? && beside {
+            tracing::warn!(
+                node = node.index,
+                address = &*node.address,
+                "the address of a node of the quorum leads to another server"
+            );
+        }
+        let Standing { boot, left, is_new } = self.standing(node, &connection, &run).await?;
+        if beside && !node.server.is_succeeded_by(&connection) {
+            return Err(reconnected());
+        }
+        let is_news = {
+            let (mut state, now) = (lock(&node.sessions.state), SystemClock.now());
+            state.note = if is_new { Note::New(now) } else { Note::Read };
+            state.made(&connection, node.counter_of(&boot), left);
+            state.waits(&boot, left, now)
+        };
+        self.noted.notify_waiters();
+        if is_news {
+            tracing::warn!(
+                node = node.index,
+                address = &*node.address,
+                ?left,
+                "a node of the quorum is new, has restarted, has lost its data or was replaced: it does not vote until any lock that it may have forgotten has ended"
+            );
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the server behind a connection may have forgotten anything.
+    async fn standing(
+        &self,
+        node: &Arc<Member>,
+        connection: &Arc<Connection>,
+        run: &Run,
+    ) -> Result<Standing, StoreError> {
+        let (mut how, end) = (Vetting::Look, Instant::now() + self.limit / 2);
+        loop {
+            let statement = self.statement(node, how, run);
+            match node.vet(connection, statement).await? {
+                Vetted::Blank => how = self.how_to_begin(node, end).await?,
+                other @ Vetted::Other { .. } => return Err(self.is_other(node, other)),
+                Vetted::Note {
+                    left,
+                    boot,
+                    counted,
+                    is_new,
+                } => {
+                    self.has_minted(counted);
+                    return Ok(Standing { boot, left, is_new });
+                }
+            }
+        }
+    }
+
+    /// Finds out whether a silent node answers again, and may vote.
+    pub(super) async fn probe(self: &Arc<Self>, node: &Arc<Member>) {
+        let vetted = match node.sessions.vetted() {
+            Some(_) => Ok(()),
+            None => self.vetted(node).await,
+        };
+        let Some(connection) = node.sessions.vetted().filter(|_| vetted.is_ok()) else {
+            return self.was_asked(node, &vetted);
+        };
+        let sent = Instant::now();
+        match timeout(self.limit, node.run(&connection)).await {
+            // Its next vote says that it votes again.
+            Ok(Ok(_)) => node.rtt.answered(sent.elapsed()),
+            Ok(failed) => self.was_asked(node, &failed),
+            Err(_) => {
+                node.went_silent();
+                self.was_asked(node, &Err::<(), _>(late(self.limit)));
+            }
+        }
+    }
+
+    pub(super) fn statement<'a>(
+        &'a self,
+        node: &'a Member,
+        how: Vetting<'a>,
+        run: &'a Run,
+    ) -> Statement<'a> {
+        Statement {
+            how,
+            label: &node.label,
+            list: &self.list,
+            wait: self.wait,
+            run,
+            counted: self.minted.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Checks that no other node is on the same server, in another database. Each node notes its run before it looks for others.
+    fn is_alone(
+        &self,
+        node: &Member,
+        connection: &Arc<Connection>,
+        run: &Run,
+    ) -> Result<bool, StoreError> {
+        let is_other = node.sessions.has_heard(connection, run);
+        let mut others = self.all.iter().filter(|other| other.index != node.index);
+        match others.find(|other| other.sessions.leads_to(run)) {
+            Some(other) => Err(twice(&other.address, &node.address)),
+            None => Ok(is_other),
+        }
+    }
+
+    /// The server of this node is another node, or a node of another quorum.
+    pub(super) fn is_other(&self, node: &Member, other: Vetted) -> StoreError {
+        let Vetted::Other {
+            label,
+            list,
+            wait,
+            format,
+        } = other
+        else {
+            return reconnected();
+        };
+        if let Some(why) = differs(&format, FORMAT, "call `begin_quorum` with `anew`") {
+            return StoreError::Misconfigured(format!("its locks have {why}").into());
+        }
+        let named = self.all.iter().find(|other| other.label == label);
+        let named = named.filter(|named| list == self.list && named.index != node.index);
+        let why = match named {
+            Some(named) => return twice(&named.address, &node.address),
+            None if list != self.list => format!(
+                "it belongs to the quorum `{list}`, and this program names `{}`: name the same nodes in all programs",
+                self.list
+            ),
+            None => format!(
+                "its quorum waits for {wait} ms, and this program for {:?}: state one `quorum_wait` in all programs",
+                self.wait
+            ),
+        };
+        StoreError::Misconfigured(why.into())
+    }
+
+    /// A node of the quorum has this counter.
+    pub(super) fn has_minted(&self, counter: u64) {
+        self.minted.fetch_max(counter, Ordering::Relaxed);
+    }
+
+    /// Handles a node without a note. It gets a note only after the note of another node was read, or all nodes have said that they are
+    /// new. Otherwise a client with a wrong list or wait could begin a second quorum on nodes that have lost their data.
+    async fn how_to_begin(&self, node: &Member, end: Instant) -> Result<Vetting<'_>, StoreError> {
+        lock(&node.sessions.state).note = Note::New(SystemClock.now());
+        self.noted.notify_waiters();
+        loop {
+            let news = self.noted.notified();
+            let notes = self.all.iter().map(|node| lock(&node.sessions.state).note);
+            let notes: Vec<_> = notes.collect();
+            if notes.contains(&Note::Read) {
+                return Ok(Vetting::Join);
+            }
+            let now = SystemClock.now();
+            let is_new =
+                |note: &Note| matches!(note, Note::New(at) if at.until(now) < self.wait / 4);
+            if notes.iter().all(is_new) {
+                return Ok(Vetting::New);
+            }
+            let missing = self.all.iter().zip(&notes);
+            let missing = missing.filter(|(_, note)| !is_new(note));
+            let missing: Vec<_> = missing.map(|(node, _)| node).collect();
+            // A node that is far away says later that it is new. Its vetting ends in any case.
+            let is_vetted = |node: &&Arc<Member>| node.sessions.making.runs();
+            let end = if missing.iter().any(is_vetted) {
+                end + self.limit * 2
+            } else {
+                end
+            };
+            if timeout_at(end, news).await.is_err() {
+                let missing = missing.iter().map(|node| Arc::clone(&node.address));
+                return Err(no_note(missing.collect()));
+            }
+        }
+    }
+}
+
+/// What a node that belongs to the quorum has said of its note.
+struct Standing {
+    boot: String,
+    /// The rest of its wait; zero if it votes.
+    left: Duration,
+    /// Whether the quorum has not begun.
+    is_new: bool,
 }

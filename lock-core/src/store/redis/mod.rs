@@ -32,6 +32,7 @@ pub(crate) use self::route::user::UserConnection;
 pub(super) use self::script::{Script, script};
 #[cfg(feature = "quorum")]
 pub(super) use self::{
+    connection::Connection,
     connection::url::Url,
     error::{classify, garbled},
     reply::{extended, forced, inspected, millis, name, text, word},

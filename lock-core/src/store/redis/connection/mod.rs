@@ -63,12 +63,12 @@ use crate::base::time::{Clock, Moment, SystemClock};
 const REQUESTS_READY: usize = 1024;
 
 /// A connection, and the task that drives it. It never connects again: its successor is another one.
-pub(super) struct Connection {
+pub(in crate::store) struct Connection {
     pub(super) generation: Arc<Generation>,
     /// Host and port of the server, or the path of its socket.
     pub(super) address: Arc<str>,
     /// The time before it was made, and how long that took.
-    pub(super) dialled: Moment,
+    pub(in crate::store) dialled: Moment,
     pub(super) made_in: Duration,
     pub(super) silence: Silence,
     pub(super) floors: Floors,

@@ -10,6 +10,7 @@ use super::Server;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, SystemClock};
 use crate::store::StoreError;
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error::{classify, no_reply, outside_a_cluster};
 use crate::store::redis::script::{Script, is_lost};
 use crate::store::redis::wire::{Arg, Name};
@@ -86,9 +87,16 @@ impl CallFailure {
 impl Server {
     /// Makes the connection if there is none.
     pub(in crate::store) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.connected().await.map(drop)
+    }
+
+    /// The connection in use, made if there is none.
+    pub(in crate::store) async fn connected(
+        self: &Arc<Self>,
+    ) -> Result<Arc<Connection>, StoreError> {
         let timers = self.engine().timers();
         match timers.timeout(self.limit(), self.connection()).await {
-            Ok(connected) => connected.map(drop).map_err(|error| self.classify(error)),
+            Ok(connected) => connected.map_err(|error| self.classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit())).at(&self.address())),
         }
     }

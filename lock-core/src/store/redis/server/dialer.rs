@@ -32,10 +32,20 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 const NO_HANDSHAKE: &str =
     "if this port does not speak TLS, write `redis://`, or name its TLS port";
 
+/// What a connection is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::redis) enum Dial {
+    First,
+    Next,
+    /// To take the place of the one in use, which goes on meanwhile.
+    #[cfg(feature = "quorum")]
+    Beside,
+}
+
 /// The server for which connections are made.
 pub(in crate::store::redis) trait Recipient: Send + Sync {
     /// The generation of a connection that is about to be made.
-    fn dials(&self) -> Arc<Generation>;
+    fn dials(&self, dial: Dial) -> Arc<Generation>;
     /// Handles what the server sent unasked. The connection calls it, so it must not block.
     fn pushed(self: Arc<Self>, on: &Generation, push: PushInfo);
     /// A connection has ended by itself.
@@ -76,14 +86,14 @@ impl Dialer {
         Some(wire::channel(self.source.namespace(), &engine.client))
     }
 
-    /// Makes one attempt to connect. Before the `first` connection the server is looked at, and a failure is looked into.
+    /// Makes one attempt to connect. Before the first connection the server is looked at, and a failure is looked into.
     pub(in crate::store::redis) async fn dial(
         &self,
         recipient: Weak<dyn Recipient>,
-        first: bool,
+        dial: Dial,
     ) -> RedisResult<Arc<Connection>> {
-        let attempt = self.dial_source(&recipient, first);
-        if first && self.source.is_tls() {
+        let attempt = self.dial_source(&recipient, dial);
+        if dial == Dial::First && self.source.is_tls() {
             // The caller, which waits as long as for a connection, is to hear of it.
             let attempt = timeout(self.limit.mul_f64(0.9), attempt);
             let late = |_| {
@@ -101,11 +111,11 @@ impl Dialer {
     async fn dial_source(
         &self,
         recipient: &Weak<dyn Recipient>,
-        first: bool,
+        dial: Dial,
     ) -> RedisResult<Arc<Connection>> {
         let target = self.source.target().await?;
-        let dial = |settings| self.dial_either_way(recipient, first, &target, settings);
-        let (connection, given) = target.logged_in(self.limit, None, dial).await?;
+        let connect = |settings| self.dial_either_way(recipient, dial, &target, settings);
+        let (connection, given) = target.logged_in(self.limit, None, connect).await?;
         let connection = Arc::new(connection);
         if let Some(given) = given {
             let (kept, target) = (Arc::downgrade(&connection), Arc::clone(&target));
@@ -118,19 +128,19 @@ impl Dialer {
     async fn dial_either_way(
         &self,
         recipient: &Weak<dyn Recipient>,
-        first: bool,
+        dial: Dial,
         target: &Arc<Target>,
         settings: RedisConnectionInfo,
     ) -> RedisResult<Connection> {
         let resp3 = target.resp3;
         let mut made = self
-            .dial_as(recipient, first, target, &settings, resp3)
+            .dial_as(recipient, dial, target, &settings, resp3)
             .await;
         if let Err(error) = &made
             && error.kind() == ErrorKind::RESP3NotSupported
         {
             let with_resp2 = self
-                .dial_as(recipient, first, target, &settings, false)
+                .dial_as(recipient, dial, target, &settings, false)
                 .await;
             if with_resp2.is_ok() {
                 self.poll_instead(&said(error));
@@ -146,13 +156,13 @@ impl Dialer {
     async fn dial_as(
         &self,
         recipient: &Weak<dyn Recipient>,
-        first: bool,
+        dial: Dial,
         target: &Target,
         settings: &RedisConnectionInfo,
         pushes: bool,
     ) -> RedisResult<Connection> {
-        let begun = Instant::now();
-        let generation = recipient.upgrade().map(|recipient| recipient.dials());
+        let (begun, first) = (Instant::now(), dial == Dial::First);
+        let generation = recipient.upgrade().map(|recipient| recipient.dials(dial));
         let generation = generation.unwrap_or_default();
         let mut config = AsyncConnectionConfig::new();
         let protocol = if pushes {

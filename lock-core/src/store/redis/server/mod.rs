@@ -7,7 +7,7 @@
 //! A clean-up goes out on the connection of its acquire as long as that connection lives: on one connection it cannot overtake the
 //! acquire.
 
-#[cfg(any(feature = "cluster", feature = "quorum"))]
+#[cfg(feature = "cluster")]
 pub(super) mod ask_once;
 mod authenticate;
 pub(super) mod batch;
@@ -38,7 +38,7 @@ use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::channels::Subscriptions;
-use self::dialer::{Dialer, Recipient};
+use self::dialer::{Dial, Dialer, Recipient};
 use self::source::Source;
 use self::state::{DialStep, ServerState, Silent};
 use crate::base::error::RUNTIME_ENDED;
@@ -145,7 +145,7 @@ impl Server {
     }
 
     /// As [`request_after`](Self::request_after), on this connection.
-    pub(super) async fn request_on(
+    pub(in crate::store) async fn request_on(
         self: &Arc<Self>,
         connection: &Connection,
         command: &Cmd,
@@ -471,8 +471,13 @@ impl Server {
 }
 
 impl Recipient for Server {
-    fn dials(&self) -> Arc<Generation> {
-        lock(&self.state).dials()
+    fn dials(&self, dial: Dial) -> Arc<Generation> {
+        let mut state = lock(&self.state);
+        match dial {
+            Dial::First | Dial::Next => state.dials(),
+            #[cfg(feature = "quorum")]
+            Dial::Beside => state.dials_beside(),
+        }
     }
 
     fn pushed(self: Arc<Self>, on: &Generation, push: PushInfo) {
@@ -565,11 +570,15 @@ impl Dialing {
 
     async fn attempt(server: &Arc<Server>) {
         let recipient = Arc::downgrade(server) as Weak<dyn Recipient>;
-        let first = lock(&server.state).is_first();
+        let dial = if lock(&server.state).is_first() {
+            Dial::First
+        } else {
+            Dial::Next
+        };
         let attempt = tokio::select! {
             biased;
             () = server.changed.until(|| !lock(&server.state).is_dialing()) => return,
-            attempt = server.dialer.dial(recipient, first) => attempt,
+            attempt = server.dialer.dial(recipient, dial) => attempt,
         };
         match attempt {
             Ok(connection) => {

@@ -1,16 +1,15 @@
 //! What only the nodes of a quorum are asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, RedisResult, Value};
-
 use super::Server;
-use super::ask_once::ask_once;
+use super::dialer::{Dial, Recipient};
 use super::source::Source;
 use crate::base::error::LockError;
 use crate::base::sync::lock;
-use crate::base::time::Moment;
+use crate::store::StoreError;
+use crate::store::redis::connection::Connection;
 use crate::store::redis::connection::settings::RedisConfig;
 use crate::store::redis::connection::url::Url;
 
@@ -26,18 +25,38 @@ impl Server {
         Ok(Self::open(source, limit))
     }
 
-    /// Sends a request on a connection of its own, which ends with it.
-    pub(in crate::store) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        let target = self.source().target().await?;
-        ask_once(&target, command, self.limit()).await
+    /// Makes a connection beside the one in use.
+    pub(in crate::store) async fn dial_beside(
+        self: &Arc<Self>,
+    ) -> Result<Arc<Connection>, StoreError> {
+        let recipient = Arc::downgrade(self) as Weak<dyn Recipient>;
+        let made = self.dialer.dial(recipient, Dial::Beside).await;
+        made.map_err(|error| self.classify(error))
     }
 
-    /// The time before the connection of this number was made, if it is still in use.
-    pub(in crate::store) fn dialled(&self, number: u64) -> Option<Moment> {
-        let state = lock(&self.state);
-        let current = state.current();
-        let same = current.filter(|it| it.generation.number == number);
-        same.map(|it| it.dialled)
+    /// A connection that was made beside the one in use takes its place. What is under way there is still answered. False if the
+    /// one in use has ended.
+    pub(in crate::store) fn is_succeeded_by(self: &Arc<Self>, next: &Arc<Connection>) -> bool {
+        let number = next.generation.number;
+        {
+            let mut state = lock(&self.state);
+            if !state.succeeded(&next.generation, Arc::clone(next)) {
+                return false;
+            }
+            self.subscriptions.adopt(number);
+        }
+        if next.is_over() {
+            // It may have ended before it was in use.
+            self.discard(number);
+        }
+        true
+    }
+}
+
+impl Connection {
+    /// Whether it was replaced, or has ended.
+    pub(in crate::store) fn has_ended(&self) -> bool {
+        !self.generation.messages_count()
     }
 }
 

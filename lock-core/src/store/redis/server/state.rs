@@ -5,7 +5,7 @@
 //! | Idle: nothing needs one | | wanted: Dialing, or Pausing. moved: Idle, and the pause is forgotten |
 //! | Pausing, with the task that dials | | time over, for a caller 100 ms: Dialing. moved: Dialing. unwanted: Idle |
 //! | Dialing (g) | | made (g): Up. failed: Pausing. moved: Dialing, and g is Left. unwanted: Idle. the runtime ended: Idle |
-//! | Up (g) | | ended (g): Idle, and g is Ended. moved: Idle, and g is Left. silent (g) for a limit: Doubted |
+//! | Up (g) | | ended (g): Idle, and g is Ended. moved: Idle, and g is Left. silent (g) for a limit: Doubted. succeeded by h: Up (h), and g is Ended |
 //! | Doubted (g) | | heard (g): Up. silent (g) for longer than the maximum, and all events of Up: the same as there |
 //! | Retired: no master any more | Left | |
 //!
@@ -202,6 +202,12 @@ impl<C: Clone> ServerState<C> {
         generation
     }
 
+    fn generation(&mut self) -> Arc<Generation> {
+        let generation = Arc::new(Generation::new(self.next, &self.left));
+        self.next += 1;
+        generation
+    }
+
     /// An attempt has made a connection. False if the attempt does not count any more.
     pub(in crate::store::redis) fn made(
         &mut self,
@@ -335,6 +341,29 @@ impl<C: Clone> ServerState<C> {
         {
             self.phase = Phase::Up(Arc::clone(generation), connection.clone());
         }
+    }
+}
+
+/// A node of a quorum.
+#[cfg(feature = "quorum")]
+impl<C: Clone> ServerState<C> {
+    /// The generation of a connection that is made beside the one in use.
+    pub(in crate::store::redis) fn dials_beside(&mut self) -> Arc<Generation> {
+        self.generation()
+    }
+
+    /// This connection, made beside the one in use, takes its place. False if that one has ended.
+    pub(in crate::store::redis) fn succeeded(
+        &mut self,
+        generation: &Arc<Generation>,
+        connection: C,
+    ) -> bool {
+        let succeeds = |it: &Arc<Generation>| it.number < generation.number;
+        let is_meant = self.in_use().is_some_and(succeeds) && generation.replies_count();
+        if is_meant {
+            self.becomes(Phase::Up(Arc::clone(generation), connection));
+        }
+        is_meant
     }
 }
 
@@ -635,6 +664,31 @@ mod tests {
         line.state.silent(generation.number, MS, MS * 2);
         assert_eq!(line.state.moved(line.now), Some(generation.number));
         assert!(!generation.replies_count());
+    }
+
+    #[test]
+    #[cfg(feature = "quorum")]
+    fn up_and_succeeded_the_replies_of_the_old_connection_count() {
+        let (mut line, old) = Line::up();
+        let next = line.state.dials_beside();
+        assert!(old.messages_count() && line.state.current() == Some(&0));
+        assert!(line.state.succeeded(&next, next.number));
+        assert_eq!(line.state.current(), Some(&1));
+        assert!(old.replies_count() && !old.messages_count());
+        assert_eq!(line.ended(&old), None, "late news");
+        assert_eq!(line.state.was_lost_at(), None, "nothing is lost");
+    }
+
+    #[test]
+    #[cfg(feature = "quorum")]
+    fn up_a_successor_of_a_connection_that_has_ended_is_none() {
+        let (mut line, old) = Line::up();
+        let next = line.state.dials_beside();
+        line.ended(&old);
+        assert!(!line.state.succeeded(&next, next.number));
+        let newer = line.up_again();
+        assert!(!line.state.succeeded(&next, next.number));
+        assert_eq!(line.state.current(), Some(&newer.number));
     }
 
     #[test]

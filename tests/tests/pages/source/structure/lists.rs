@@ -161,11 +161,11 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
         "What is not over a quorum came from its folder, and what only features need is left out without them.",
     ),
     ("store/memory", 1_461, ""),
-    ("store/quorum", 5_176, ""),
+    ("store/quorum", 5_055, ""),
     (
         "store/redis",
-        8_338,
-        "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server.",
+        8_439,
+        "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A connection may be made beside the one in use.",
     ),
     (
         "store/redis/cluster",

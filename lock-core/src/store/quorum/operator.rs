@@ -1,17 +1,20 @@
-//! The beginning of a quorum, by its operator: its nodes have nothing to forget, so they vote at once.
+//! What an operator does with the nodes of a quorum: to begin it, and to see who votes, who waits, and how far clocks are apart.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::QuorumStore;
 use super::causes::{Failure, late, twice};
-use super::members::Member;
-use super::vetting::{Run, Vetted, Vetting};
+use super::node::Member;
+use super::note::{Run, Vetted, Vetting};
 use crate::base::error::Cause;
+use crate::base::finding::{Finding, Severity};
+use crate::base::quorum_node::{NodeVote, QuorumNode};
 use crate::store::StoreError;
+use crate::store::redis::{Connection, unreachable};
 
 /// The beginning of a quorum needs every node.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +29,9 @@ struct NotBegun {
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 const HAS_BEGUN: &str = "other nodes vote already, and this one has no note: it was replaced or has lost its data, and joins by itself";
+
+/// The connection to a node, and the run of its server.
+type Reached = (Arc<Connection>, Run);
 
 /// What was found of the note of a node.
 enum Found {
@@ -88,33 +94,44 @@ impl QuorumStore {
         Ok(())
     }
 
-    /// The runs of all nodes, each on a server of its own.
-    async fn runs(&self) -> Result<Vec<Run>, StoreError> {
+    /// The connections to all nodes, and their runs, each on a server of its own.
+    async fn runs(&self) -> Result<Vec<Reached>, StoreError> {
         let nodes = &self.members.all;
         let runs = nodes.iter().map(|node| {
             self.on(node, async {
-                node.ready().await?;
-                node.run().await
+                let connection = node.server.connected().await?;
+                let run = node.run(&connection).await?;
+                Ok((connection, run))
             })
         });
         let runs = try_join_all(runs).await?;
-        for (node, run) in nodes.iter().zip(&runs) {
+        for (node, (_, run)) in nodes.iter().zip(&runs) {
             let mut earlier = nodes.iter().zip(&runs).take(node.index);
-            if let Some((other, _)) = earlier.find(|(_, other)| other.id == run.id) {
+            if let Some((other, _)) = earlier.find(|(_, (_, other))| other.id == run.id) {
                 return Err(twice(&other.address, &node.address));
             }
         }
         Ok(runs)
     }
 
-    async fn found_on_all(&self, runs: &[Run], how: Vetting<'_>) -> Result<Vec<Found>, StoreError> {
+    async fn found_on_all(
+        &self,
+        runs: &[Reached],
+        how: Vetting<'_>,
+    ) -> Result<Vec<Found>, StoreError> {
         let nodes = self.members.all.iter().zip(runs);
         try_join_all(nodes.map(|(node, run)| self.found(node, run, how))).await
     }
 
-    async fn found(&self, node: &Member, run: &Run, how: Vetting<'_>) -> Result<Found, StoreError> {
+    async fn found(
+        &self,
+        node: &Member,
+        on: &Reached,
+        how: Vetting<'_>,
+    ) -> Result<Found, StoreError> {
         let members = &self.members;
-        let vetted = node.vet(members.statement(node, how, run));
+        let (connection, run) = on;
+        let vetted = node.vet(connection, members.statement(node, how, run));
         let vetted = self.on(node, vetted).await?;
         Ok(match vetted {
             Vetted::Blank => Found::Blank,
@@ -165,5 +182,61 @@ fn not_begun(failure: &Failure) -> StoreError {
     match failure.error {
         StoreError::Misconfigured(_) => StoreError::Misconfigured(not_begun.to_string().into()),
         _ => StoreError::NotNow(Cause::of(Arc::new(not_begun))),
+    }
+}
+
+/// A node that answers, and does not vote.
+fn of_vote(node: &QuorumNode) -> Option<Finding> {
+    let what = match node.vote() {
+        Ok(NodeVote::Blank) => "it belongs to no quorum, and does not vote".to_owned(),
+        Ok(NodeVote::Waits { left, .. }) => format!("it does not vote for another {left:.0?}"),
+        Ok(NodeVote::Votes) | Err(_) => return None,
+    };
+    let advice = "see that the other nodes vote, or begin the quorum if it is new";
+    Some(Finding::of(node.address(), Severity::Problem, what, advice))
+}
+
+impl QuorumStore {
+    /// The state of each node. Nothing is written.
+    pub(crate) async fn status(&self) -> Vec<QuorumNode> {
+        join_all(self.members.all.iter().map(|node| self.status_of(node))).await
+    }
+
+    async fn status_of(&self, node: &Member) -> QuorumNode {
+        let (limit, timers) = (self.members.limit, self.members.timers());
+        // A few round trips, each of which has the whole time.
+        let asked = timers.timeout(limit * 3, self.asked(node)).await;
+        let (vote, clock) = match asked.unwrap_or_else(|_| Err(late(limit))) {
+            Ok((vote, clock)) => (Ok(vote), Some(clock)),
+            Err(error) => (Err(node.failed(error).why()), None),
+        };
+        QuorumNode::new(node.address.to_string(), vote, clock)
+    }
+
+    async fn asked(&self, node: &Member) -> Result<(NodeVote, i64), StoreError> {
+        let connection = node.server.connected().await?;
+        let run = node.run(&connection).await?;
+        let statement = self.members.statement(node, Vetting::Look, &run);
+        let vote = match node.vet(&connection, statement).await? {
+            Vetted::Blank => NodeVote::Blank,
+            Vetted::Note { left, .. } if left.is_zero() => NodeVote::Votes,
+            Vetted::Note { left, is_new, .. } => NodeVote::Waits { left, is_new },
+            other @ Vetted::Other { .. } => return Err(self.members.is_other(node, other)),
+        };
+        Ok((vote, node.server.clock_ahead().await?))
+    }
+
+    /// Examines each node.
+    pub(in crate::store) async fn examined(&self) -> Vec<Finding> {
+        let nodes = self.members.all.iter().map(async |node| {
+            let limit = self.members.limit;
+            let timers = self.members.timers();
+            let examined = timers.timeout(limit * 3, node.server.examine()).await;
+            let mut found =
+                examined.unwrap_or_else(|_| vec![unreachable(&node.address, late(limit))]);
+            found.extend(of_vote(&self.status_of(node).await));
+            found
+        });
+        join_all(nodes).await.into_iter().flatten().collect()
     }
 }
