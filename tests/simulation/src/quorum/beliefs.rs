@@ -33,6 +33,8 @@ pub(super) struct Beliefs {
     fences: BTreeMap<String, u64>,
     /// When each lock was last taken from its holder.
     forced: BTreeMap<String, Duration>,
+    /// When a vote was first asked for, for each acquisition: it may be passed on within its process.
+    voted: BTreeMap<(String, u64), Duration>,
 }
 
 /// A leader is named within this time of a calm.
@@ -149,11 +151,20 @@ impl Beliefs {
         self.forced.insert(name.to_owned(), now);
     }
 
+    /// A node is asked for a vote.
+    pub(super) fn asks(&mut self, token: &[u8], now: Duration) {
+        if let Some(acquisition) = acquisition(token) {
+            self.voted.entry(acquisition).or_insert(now);
+        }
+    }
+
     /// Whether the lock may have been taken from this one.
     fn is_excused(&self, belief: &Belief) -> bool {
-        self.forced
-            .get(&belief.name)
-            .is_some_and(|at| *at >= belief.asked)
+        let token = belief.view.token().unwrap_or_default();
+        let voted = acquisition(token.as_bytes()).and_then(|it| self.voted.get(&it));
+        let since = voted.map_or(belief.asked, |voted| belief.asked.min(*voted));
+        let forced = self.forced.get(&belief.name);
+        forced.is_some_and(|at| *at >= since)
     }
 
     pub(super) fn is_excused_by(&self, id: BeliefId) -> bool {

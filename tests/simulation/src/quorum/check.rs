@@ -114,6 +114,7 @@ impl Checks {
                         let token = command.args().next().unwrap_or_default();
                         let mut votes = watching.0.votes.borrow_mut();
                         votes.asks(command.process, token);
+                        watching.0.beliefs.borrow_mut().asks(token, now);
                     }
                     Some("quorum force_release") => {
                         let name = String::from_utf8_lossy(name);

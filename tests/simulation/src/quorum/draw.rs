@@ -94,6 +94,11 @@ fn weights(rng: &mut Rng, wait: u64, slowest: u64) -> Weights {
     if possible.is_empty() {
         possible.push(wait / 2);
     }
+    if percent(rng, 25) {
+        // What is left behind is seen.
+        let longest = possible.last().copied().unwrap_or_default();
+        possible.retain(|ttl| *ttl >= longest / 2);
+    }
     let kinds = rng.usize(1..=3);
     Weights {
         wait,
@@ -192,12 +197,20 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
                 Fault::Clock(jumping, by)
             }
             // A clock that jumps in the wait of its node ends it, which the page names.
-            Fault::Restart(node, _) | Fault::Flush(node) | Fault::Replace(node)
+            Fault::Restart(node, _)
+            | Fault::Flush(node)
+            | Fault::Replace(node)
+            | Fault::Hide(node, _)
                 if node == jumping && kinds.contains(&CLOCK) =>
             {
                 continue;
             }
             fault => fault,
+        };
+        // Until votes on the old server do not count any more, and beyond.
+        let longest = match fault {
+            Fault::Hide(..) => plan.wait * 2,
+            _ => longest,
         };
         plan.incidents.push(Incident {
             at,
@@ -207,7 +220,7 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
     }
 }
 
-const KINDS: u8 = 22;
+const KINDS: u8 = 25;
 
 /// The kind of a clock that jumps.
 const CLOCK: u8 = 19;
@@ -246,6 +259,8 @@ fn fault(rng: &mut Rng, kind: u8, plan: &Plan) -> Fault {
         17 => Fault::FlushScripts(node),
         18 => Fault::OutOfMemory(node),
         20 | 21 => Fault::Late(process, node),
+        22 | 23 => Fault::AllLate(process),
+        24 => Fault::Hide(node, process),
         _ => Fault::Clock(node, rng.u64(100..=1_500)),
     }
 }

@@ -1,5 +1,6 @@
 //! Letting happen what goes wrong.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,7 +25,7 @@ pub(super) async fn happen(run: Run) {
         let what = format_args!("{:?} for {} ms", incident.fault, incident.lasts);
         run.world.note("fault", what);
         let by = spare;
-        if matches!(incident.fault, Fault::Replace(_)) {
+        if incident.fault.replaces() {
             spare += 1;
         }
         let run = run.clone();
@@ -61,6 +62,7 @@ async fn happens(run: &Run, incident: &Incident, spare: usize) {
         | Fault::Cut(..)
         | Fault::Stall(..)
         | Fault::Late(..)
+        | Fault::AllLate(_)
         | Fault::HalfOpen(..)
         | Fault::Slow(..) => link_fails(run, incident).await,
         Fault::Pause(_) | Fault::Crash(..) | Fault::ShutDown(_) => {
@@ -69,6 +71,7 @@ async fn happens(run: &Run, incident: &Incident, spare: usize) {
         Fault::Stop(_)
         | Fault::Restart(..)
         | Fault::Replace(_)
+        | Fault::Hide(..)
         | Fault::Flush(_)
         | Fault::FlushScripts(_)
         | Fault::OutOfMemory(_)
@@ -117,20 +120,8 @@ async fn link_fails(run: &Run, incident: &Incident) {
                 run.checks.arrives_late();
             }
         }
-        Fault::Late(process, node) => {
-            let server = run.checks.nodes().server(node);
-            let broken = network.connections_to(process, server);
-            let stall = |id: &_| network.stall(Target::Connection(*id), Way::ToServer);
-            let lift = |id: &_| network.lift(Target::Connection(*id), Way::Both);
-            broken.iter().for_each(stall);
-            // What is sent meanwhile is late.
-            sleep(Duration::from_millis(incident.lasts.min(500) / 2)).await;
-            let begin = || broken.iter().for_each(|id| network.break_late(*id));
-            lasting(run, incident, begin, || broken.iter().for_each(lift)).await;
-            if Duration::from_millis(incident.lasts) >= LATE {
-                run.checks.arrives_late();
-            }
-        }
+        Fault::Late(process, node) => come_late(run, incident, process, node..node + 1).await,
+        Fault::AllLate(process) => come_late(run, incident, process, 0..run.plan.nodes).await,
         Fault::HalfOpen(process, node) => half_open(run, process, node).await,
         Fault::Slow(node, delay) => {
             let to_node = Target::Server(run.checks.nodes().server(node));
@@ -139,6 +130,24 @@ async fn link_fails(run: &Run, incident: &Incident) {
             lasting(run, incident, begin, || network.delay(to_node, usual)).await;
         }
         _ => {}
+    }
+}
+
+/// The connections of a process to these nodes break, and what was sent on them arrives after it.
+async fn come_late(run: &Run, incident: &Incident, process: usize, nodes: Range<usize>) {
+    let network = run.world.network();
+    let servers = nodes.map(|node| run.checks.nodes().server(node));
+    let broken = servers.flat_map(|server| network.connections_to(process, server));
+    let broken: Vec<_> = broken.collect();
+    let stall = |id: &_| network.stall(Target::Connection(*id), Way::ToServer);
+    let lift = |id: &_| network.lift(Target::Connection(*id), Way::Both);
+    broken.iter().for_each(stall);
+    // What is sent meanwhile is late.
+    sleep(Duration::from_millis(incident.lasts.min(500) / 2)).await;
+    let begin = || broken.iter().for_each(|id| network.break_late(*id));
+    lasting(run, incident, begin, || broken.iter().for_each(lift)).await;
+    if Duration::from_millis(incident.lasts) >= LATE {
+        run.checks.arrives_late();
     }
 }
 
@@ -237,6 +246,18 @@ async fn node_fails(run: &Run, incident: &Incident, spare: usize) {
             run.checks.nodes().replaced(world, node, spare);
             world.network().leads(node, spare);
             lasting(run, incident, || (), || world.servers()[before].crash()).await;
+        }
+        Fault::Hide(node, process) => {
+            let (before, network) = (current(node), world.network());
+            let link = Target::Link(process, spare);
+            run.checks.nodes().replaced(world, node, spare);
+            network.leads(node, spare);
+            let begin = || network.connects(link, Connects::Refused);
+            let end = || {
+                network.connects(link, Connects::Open);
+                world.servers()[before].crash();
+            };
+            lasting(run, incident, begin, end).await;
         }
         Fault::Flush(node) => {
             let server = current(node);

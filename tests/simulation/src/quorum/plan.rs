@@ -63,6 +63,8 @@ pub enum Fault {
     Stall(usize, usize, Way),
     /// They break, and what was sent on them arrives after it.
     Late(usize, usize),
+    /// As that, of a process to all nodes.
+    AllLate(usize),
     /// They stay silent for ever; new ones work.
     HalfOpen(usize, usize),
     /// Bytes to and from a node take longer while it lasts.
@@ -79,6 +81,8 @@ pub enum Fault {
     Restart(usize, bool),
     /// The address of a node leads to an empty server. The old one ends after a while.
     Replace(usize),
+    /// As that, and a process is refused by the new one while the old one is there.
+    Hide(usize, usize),
     /// A node forgets all.
     Flush(usize),
     /// A node forgets the scripts.
@@ -89,14 +93,19 @@ pub enum Fault {
     Clock(usize, u64),
 }
 
+impl Fault {
+    /// Whether an address leads to another server from then on.
+    #[must_use]
+    pub fn replaces(&self) -> bool {
+        matches!(self, Self::Replace(_) | Self::Hide(..))
+    }
+}
+
 impl Plan {
     /// How many servers there are: the nodes, and one for each that is replaced.
     #[must_use]
     pub fn servers(&self) -> usize {
-        let replaced = self
-            .incidents
-            .iter()
-            .filter(|it| matches!(it.fault, Fault::Replace(_)));
+        let replaced = self.incidents.iter().filter(|it| it.fault.replaces());
         self.nodes + replaced.count()
     }
 
@@ -127,6 +136,7 @@ impl Plan {
                     | Fault::Cut(..)
                     | Fault::Stall(..)
                     | Fault::Late(..)
+                    | Fault::AllLate(_)
                     | Fault::HalfOpen(..)
                     | Fault::Stop(_)
             )
@@ -141,6 +151,7 @@ impl Plan {
                 it.fault,
                 Fault::Stall(..)
                     | Fault::Late(..)
+                    | Fault::AllLate(_)
                     | Fault::Stop(_)
                     | Fault::Pause(_)
                     | Fault::Slow(..)
