@@ -53,27 +53,15 @@ impl Drop for Asleep {
     }
 }
 
-/// A call for a lock, with what comes of it.
-pub(super) struct Interest {
+/// A call for a lock, while it waits.
+pub(super) struct Waiting {
     checks: Checks,
     call: CallId,
-    name: String,
-    process: usize,
 }
 
-impl Interest {
-    /// It does not wait any more.
-    pub(super) fn waited(&self) {
+impl Waiting {
+    pub(super) fn is_over(&self) {
         self.checks.0.votes.borrow_mut().waited(self.call);
-    }
-}
-
-impl Drop for Interest {
-    fn drop(&mut self) {
-        self.waited();
-        let now = self.checks.0.world.now();
-        let mut votes = self.checks.0.votes.borrow_mut();
-        votes.ends(&self.name, self.process, now);
     }
 }
 
@@ -175,13 +163,11 @@ impl Checks {
     }
 
     /// A caller asks for a lock from now on.
-    pub(super) fn asks(&self, name: &str, process: usize) -> Interest {
+    pub(super) fn asks(&self, name: &str, process: usize) -> Waiting {
         let now = self.0.world.now();
-        Interest {
+        Waiting {
             call: self.0.votes.borrow_mut().begins(name, process, now),
             checks: self.clone(),
-            name: name.to_owned(),
-            process,
         }
     }
 

@@ -33,7 +33,7 @@ pub fn draw(seed: u64) -> Plan {
     let mut rng = rng(seed, NAME);
     let rng = &mut rng;
     let nodes = *pick(rng, &[3, 3, 3, 5]);
-    let wait = *pick(rng, &[3_000, 5_000, 10_000, 60_000]);
+    let wait = *pick(rng, &[3_000, 5_000, 10_000, 20_000, 60_000]);
     let delay = match rng.u8(..4) {
         0 => Delay::NONE,
         1 => Delay::between(0, 2),
@@ -177,7 +177,7 @@ fn attention(rng: &mut Rng, inattention: u8) -> Attention {
 /// A few kinds of faults, as often as it likes.
 fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
     let kinds: Vec<u8> = (0..rng.usize(1..=4)).map(|_| rng.u8(..KINDS)).collect();
-    let every = *pick(rng, &[30, 250, 1_000, 5_000]);
+    let every = *pick(rng, &[30, 250, 1_000, 5_000, 12_000]);
     let longest = *pick(rng, &[5, 100, 800, 4_000]);
     let mut at = if plan.begun { 0 } else { plan.wait };
     // The promises allow for one clock that is wrong.
@@ -210,6 +210,8 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
         // Until votes on the old server do not count any more, and beyond.
         let longest = match fault {
             Fault::Hide(..) => plan.wait * 2,
+            // Until a connection has a successor, and before the deadline of a request.
+            Fault::Lag(..) => 800,
             _ => longest,
         };
         plan.incidents.push(Incident {
@@ -220,7 +222,7 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
     }
 }
 
-const KINDS: u8 = 25;
+const KINDS: u8 = 27;
 
 /// The kind of a clock that jumps.
 const CLOCK: u8 = 19;
@@ -261,6 +263,7 @@ fn fault(rng: &mut Rng, kind: u8, plan: &Plan) -> Fault {
         20 | 21 => Fault::Late(process, node),
         22 | 23 => Fault::AllLate(process),
         24 => Fault::Hide(node, process),
+        25 | 26 => Fault::Lag(process, node),
         _ => Fault::Clock(node, rng.u64(100..=1_500)),
     }
 }

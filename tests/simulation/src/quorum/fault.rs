@@ -63,6 +63,7 @@ async fn happens(run: &Run, incident: &Incident, spare: usize) {
         | Fault::Stall(..)
         | Fault::Late(..)
         | Fault::AllLate(_)
+        | Fault::Lag(..)
         | Fault::HalfOpen(..)
         | Fault::Slow(..) => link_fails(run, incident).await,
         Fault::Pause(_) | Fault::Crash(..) | Fault::ShutDown(_) => {
@@ -122,6 +123,17 @@ async fn link_fails(run: &Run, incident: &Incident) {
         }
         Fault::Late(process, node) => come_late(run, incident, process, node..node + 1).await,
         Fault::AllLate(process) => come_late(run, incident, process, 0..run.plan.nodes).await,
+        Fault::Lag(process, node) => {
+            let server = run.checks.nodes().server(node);
+            let old = network.connections_to(process, server);
+            let old = || old.iter().copied().map(Target::Connection);
+            let begin = || old().for_each(|id| network.stall(id, Way::ToServer));
+            let end = || old().for_each(|id| network.lift(id, Way::ToServer));
+            lasting(run, incident, begin, end).await;
+            if Duration::from_millis(incident.lasts) >= LATE {
+                run.checks.arrives_late();
+            }
+        }
         Fault::HalfOpen(process, node) => half_open(run, process, node).await,
         Fault::Slow(node, delay) => {
             let to_node = Target::Server(run.checks.nodes().server(node));

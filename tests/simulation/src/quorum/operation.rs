@@ -7,7 +7,7 @@ use lock_core::{Leadership, LockError, LockGuard, LockManager, LossReason};
 use tokio::time::sleep;
 
 use super::beliefs::Belief;
-use super::check::{Asked, Held, Interest};
+use super::check::{Asked, Held, Waiting};
 use super::run::Run;
 use crate::plan::{Attention, Call, End, Kind, Op};
 use crate::run::attention::Attended;
@@ -97,12 +97,12 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         // What it says, or that it fails, is not what is tested.
         let _ = context.locks.lock(key(op)).inspect().await;
     }
-    let interest = run.checks.asks(&asked.name, process);
+    let waiting = run.checks.asks(&asked.name, process);
     let value = context.value(op, number);
-    let asking = ask(context, &asked, value.as_deref(), &interest);
+    let asking = ask(context, &asked, value.as_deref(), &waiting);
     let asleep = || run.checks.asleep();
     let result = Attended::new(asking, op.attention, asleep, |_| ()).await;
-    interest.waited();
+    waiting.is_over();
     match result {
         None => context.note(format_args!("#{number} dropped")),
         Some(Ok(None)) => context.note(format_args!("#{number} over")),
@@ -134,7 +134,7 @@ async fn ask(
     context: &Context,
     asked: &Asked<'_>,
     value: Option<&str>,
-    interest: &Interest,
+    waiting: &Waiting,
 ) -> Result<Option<Got>, LockError> {
     let (locks, op) = (&context.locks, asked.op);
     let ttl = Duration::from_millis(op.ttl);
@@ -153,7 +153,7 @@ async fn ask(
         Call::Forever => lock.acquire().await?,
         Call::With => {
             let body = async |guard: &LockGuard| {
-                interest.waited();
+                waiting.is_over();
                 let _held = context.believed(asked, None, guard);
                 sleep(Duration::from_millis(op.hold)).await;
             };

@@ -63,7 +63,9 @@ pub enum Fault {
     Stall(usize, usize, Way),
     /// They break, and what was sent on them arrives after it.
     Late(usize, usize),
-    /// As that, of a process to all nodes.
+    /// What is sent on them arrives later; new ones work.
+    Lag(usize, usize),
+    /// As `Late`, of a process to all nodes.
     AllLate(usize),
     /// They stay silent for ever; new ones work.
     HalfOpen(usize, usize),
@@ -137,6 +139,7 @@ impl Plan {
                     | Fault::Stall(..)
                     | Fault::Late(..)
                     | Fault::AllLate(_)
+                    | Fault::Lag(..)
                     | Fault::HalfOpen(..)
                     | Fault::Stop(_)
             )
@@ -152,6 +155,7 @@ impl Plan {
                 Fault::Stall(..)
                     | Fault::Late(..)
                     | Fault::AllLate(_)
+                    | Fault::Lag(..)
                     | Fault::Stop(_)
                     | Fault::Pause(_)
                     | Fault::Slow(..)

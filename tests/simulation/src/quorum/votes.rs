@@ -9,18 +9,10 @@ use crate::request::shown;
 use crate::world::World;
 
 /// Maximum time of a calm, besides a command deadline, until an unused vote is taken back.
-const TAKEN_BACK: Duration = Duration::from_secs(4);
+const TAKEN_BACK: Duration = Duration::from_millis(3_500);
 
 /// Maximum time of a calm until a waiter has a free lock.
 const GIVEN: Duration = Duration::from_secs(12);
-
-/// A process, and since when it has nothing to do with a lock.
-#[derive(Debug, Default)]
-struct Interest {
-    /// Calls for the lock, and guards of it.
-    uses: u32,
-    since: Duration,
-}
 
 /// A caller that waits.
 #[derive(Debug)]
@@ -38,7 +30,6 @@ pub(super) struct Votes {
     there: BTreeMap<(usize, Vec<u8>), (Vec<u8>, Duration)>,
     /// The process of each client that lives.
     clients: BTreeMap<String, usize>,
-    interests: BTreeMap<(usize, String), Interest>,
     waiters: BTreeMap<u64, Waiter>,
     next: u64,
     believed_at: BTreeMap<String, Duration>,
@@ -59,7 +50,6 @@ impl Votes {
             deadlines,
             there: BTreeMap::new(),
             clients: BTreeMap::new(),
-            interests: BTreeMap::new(),
             waiters: BTreeMap::new(),
             next: 0,
             believed_at: BTreeMap::new(),
@@ -76,13 +66,8 @@ impl Votes {
         }
     }
 
-    /// A process begins to have something to do with a lock, as a caller.
+    /// A caller asks for a lock.
     pub(super) fn begins(&mut self, name: &str, process: usize, now: Duration) -> CallId {
-        let interest = self
-            .interests
-            .entry((process, name.to_owned()))
-            .or_default();
-        interest.uses += 1;
         self.next += 1;
         let waiter = Waiter {
             name: name.to_owned(),
@@ -98,18 +83,9 @@ impl Votes {
         self.waiters.remove(&call.0);
     }
 
-    /// It has nothing more to do with it.
-    pub(super) fn ends(&mut self, name: &str, process: usize, now: Duration) {
-        if let Some(interest) = self.interests.get_mut(&(process, name.to_owned())) {
-            interest.uses = interest.uses.saturating_sub(1);
-            interest.since = now;
-        }
-    }
-
     /// The managers of a process have gone, and left their votes to the ttl.
     pub(super) fn leaves(&mut self, process: usize, until: Duration) {
         self.clients.retain(|_, of| *of != process);
-        self.interests.retain(|(of, _), _| *of != process);
         self.waiters.retain(|_, waiter| waiter.process != process);
         self.excused(until);
     }
@@ -167,13 +143,7 @@ impl Votes {
                 continue;
             };
             let name = String::from_utf8_lossy(lock).into_owned();
-            let interest = self.interests.get(&(*process, name.clone()));
-            let unused = match interest {
-                Some(interest) if interest.uses > 0 => continue,
-                Some(interest) => interest.since,
-                None => Duration::ZERO,
-            };
-            let lasts = now.saturating_sub(unused.max(*since));
+            let lasts = now.saturating_sub(*since);
             if lasts.min(calm).min(attended) > TAKEN_BACK + self.deadlines[*process] {
                 let value = shown(value, 90);
                 let what =

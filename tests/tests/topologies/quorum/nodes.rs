@@ -212,6 +212,47 @@ async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
     quorum.no_votes("a", &ALL).await;
 }
 
+/// Gives these nodes a vote of an earlier attempt in the place of the one they have: it may have arrived late.
+async fn earlier_votes(quorum: &Quorum, nodes: &[usize]) {
+    for node in nodes {
+        let node = &quorum.nodes[*node];
+        let vote = node.get("lock:a").await.unwrap();
+        let (token, edition) = vote.split_once('{').unwrap();
+        assert_ne!(edition, "0}");
+        let () = command(node, &format!("SET lock:a {token}{{0}} PX 3000")).await;
+    }
+}
+
+/// Proves P1, case C2 of the design: a renewal counts an edition, and not any vote of the token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_of_votes_of_an_earlier_attempt_is_none() {
+    let quorum = Quorum::start(5).await;
+    let locks = quorum.manager().await;
+    let guard = take_for_three_seconds(&locks, "a").await;
+    quorum.voted("a", &ALL).await;
+    earlier_votes(&quorum, &[0, 1, 4]).await;
+    let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
+    assert_eq!(reason, lock_core::LossReason::Gone);
+    quorum.no_votes("a", &ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_replaces_the_vote_of_an_earlier_attempt() {
+    let quorum = Quorum::start(5).await;
+    let locks = quorum.manager().await;
+    let guard = take_for_three_seconds(&locks, "a").await;
+    quorum.voted("a", &ALL).await;
+    let ours = quorum.nodes[0].get("lock:a").await;
+    earlier_votes(&quorum, &[1, 3]).await;
+    eventually("the votes are those of this attempt", LIMIT, async || {
+        quorum.nodes[1].get("lock:a").await == ours && quorum.nodes[3].get("lock:a").await == ours
+    })
+    .await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    quorum.no_votes("a", &ALL).await;
+}
+
 /// Proves P16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inspect_shows_each_node_and_why_one_does_not_say() {
