@@ -1,7 +1,7 @@
 //! One request to several nodes: what each is sent, the answers as they come, and the rest in the background.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Context, Poll};
@@ -188,8 +188,15 @@ impl Question {
         }
     }
 
-    /// A node has been asked for a vote. If that may be there, and its edition was given up meanwhile, it is taken back.
-    fn was_cast(&self, edition: Edition, index: usize, answer: &Result<Value, StoreError>) {
+    /// A node has been asked for a vote. If that may be there, and its edition was given up meanwhile, it is taken back, unless what
+    /// took the others back has followed it.
+    fn was_cast(
+        &self,
+        edition: Edition,
+        index: usize,
+        answer: &Result<Value, StoreError>,
+        is_ahead: bool,
+    ) {
         let members = &self.members;
         match answer.as_ref().map(Cast::read) {
             Ok(Cast::Refused) => members.tokens.is_refused(edition, index),
@@ -201,7 +208,7 @@ impl Question {
                     let node = &members.all[index];
                     lock(&node.leftovers).is_unanswered(Instant::now());
                 }
-                if !members.tokens.is_open(edition) {
+                if !members.tokens.is_open(edition) && (cast.is_err() || !is_ahead) {
                     let on = Nodes::default().with(index);
                     members.take_back(self.ballot.undone(), edition.of, on);
                 }
@@ -223,8 +230,25 @@ impl Question {
                 if !members.tokens.asks(edition, index, waits) {
                     return Err(stale());
                 }
-                let value = send(&|| members.tokens.is_open(edition)).await;
-                self.was_cast(edition, index, &value);
+                let has_room = admitted.connection.has_room();
+                let is_repeated = AtomicBool::new(false);
+                let wanted = || {
+                    is_repeated.store(true, Ordering::Relaxed);
+                    members.tokens.is_open(edition)
+                };
+                let mut sent = pin!(send(&wanted));
+                // This puts it on its way.
+                let first = poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx))).await;
+                let is_in_order = has_room && members.tokens.is_open(edition);
+                let value = match first {
+                    Poll::Ready(value) => value,
+                    Poll::Pending => sent.await,
+                };
+                // What takes it back went out behind it, on the same connection.
+                let is_ahead = is_in_order
+                    && !is_repeated.load(Ordering::Relaxed)
+                    && !admitted.connection.has_ended();
+                self.was_cast(edition, index, &value, is_ahead);
                 value?
             }
             How::Renew | How::Tell => send(&|| true).await?,
@@ -405,7 +429,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
                 let answer = Err(late(self.question.members.limit));
                 self.question.was_asked(node, &answer);
                 if let How::Vote { edition, .. } = how {
-                    self.question.was_cast(edition, node.index, &answer);
+                    self.question.was_cast(edition, node.index, &answer, false);
                 }
                 see((node.index, answer));
             }

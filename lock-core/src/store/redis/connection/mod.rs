@@ -147,6 +147,12 @@ impl Connection {
         self.load.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether a request that is sent now goes out behind all earlier ones, and does not queue for a place.
+    #[cfg(feature = "quorum")]
+    pub(in crate::store) fn has_room(&self) -> bool {
+        self.load.load(Ordering::Relaxed) < REQUESTS_READY / 2
+    }
+
     /// What the greeting has said, under the names of INFO. With RESP2 there is none, and no other HELLO is sent: a proxy may end the
     /// connection at it.
     pub(super) fn greeted(&self) -> HashMap<String, Value> {
