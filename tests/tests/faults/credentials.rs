@@ -345,6 +345,31 @@ async fn a_node_that_does_not_vote_for_want_of_credentials_says_so_in_the_log() 
     works(&locks).await;
 }
 
+#[tokio::test]
+async fn a_connection_that_has_ended_leaves_no_task_for_its_credentials() {
+    let server = TestServer::start().await;
+    let vault = Vault::default();
+    vault.change("secret");
+    set(&server, "secret").await;
+    let builder = vault.builder(Some(Duration::from_secs(3_600)));
+    let locks = builder.connect(&server.url()).await.unwrap();
+    works(&locks).await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = tasks();
+    for _ in 0..20 {
+        let _: i64 = command(&server, "CLIENT KILL USER app").await;
+        works(&locks).await;
+    }
+    eventually("the tasks have ended", LIMIT, async || {
+        tasks() < before + 10
+    })
+    .await;
+}
+
 /// Proves P15.
 #[tokio::test]
 async fn a_server_that_is_away_costs_the_provider_nothing() {

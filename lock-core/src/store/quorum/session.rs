@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | None | no connection was vetted, or that one has ended | wanted: Making |
 //! | Making | one task connects, loads the scripts, asks which run it is, and vets the server | it votes: Votes. it may have forgotten votes: Waits. anything else: Refused |
-//! | Votes | what is asked on the connection counts, while it is younger than 0.48 of the wait | asked at a quarter of the wait, or later: Making beside it. older, ended, or the counter is unknown: None |
+//! | Votes | what is asked on the connection counts, while it is younger than 0.48 of the wait | asked at a quarter of the wait, or earlier over a slow link: Making beside it. older, ended, or the counter is unknown: None |
 //! | Waits | the server may have forgotten votes | the time is over: Making |
 //! | Refused | no answer, another quorum, another format | wanted: Making |
 //!
@@ -49,6 +49,8 @@ struct Session {
     connection: Weak<Connection>,
     /// The time before the connection was made.
     dialled: Moment,
+    /// From then until it was vetted.
+    made_in: Duration,
     /// The key of the node's counter.
     counter: Arc<str>,
     /// Whether the wait of the node is over by its own clock.
@@ -105,7 +107,7 @@ impl Sessions {
             connection,
             counter: Arc::clone(&session.counter),
         };
-        Admission::Votes(admitted, age >= wait / 4 && state.is_made_again())
+        Admission::Votes(admitted, age >= session.due(wait) && state.is_made_again())
     }
 
     /// The connection that was vetted.
@@ -144,6 +146,7 @@ impl SessionState {
         self.session = Some(Session {
             connection: Arc::downgrade(connection),
             dialled: connection.dialled,
+            made_in: connection.dialled.until(SystemClock.now()),
             counter: counter.into(),
             votes: left.is_zero(),
         });
@@ -185,6 +188,12 @@ impl SessionState {
 }
 
 impl Session {
+    /// The age at which its successor is made. A lease is renewed at least every sixth of the wait, so that it is ready in time.
+    fn due(&self, wait: Duration) -> Duration {
+        let latest = wait * (12 * 6 - 25) / (25 * 6);
+        latest.saturating_sub(self.made_in).min(wait / 4)
+    }
+
     fn connection(&self) -> Option<Arc<Connection>> {
         alive(&self.connection)
     }
@@ -209,6 +218,28 @@ mod tests {
         assert!(state.is_made_again());
         state.is_over(Ok(()));
         assert!(state.is_made_again() && state.outcome().is_ok());
+    }
+
+    #[test]
+    fn a_successor_is_made_in_time_for_the_renewals() {
+        let wait = Duration::from_secs(60);
+        let due = |made_in| {
+            let session = Session {
+                connection: Weak::new(),
+                dialled: SystemClock.now(),
+                made_in,
+                counter: "".into(),
+                votes: true,
+            };
+            session.due(wait)
+        };
+        assert_eq!(due(Duration::from_secs(1)), wait / 4);
+        for made_in in [6, 10] {
+            let made_in = Duration::from_secs(made_in);
+            let next_renewal = due(made_in) + wait / 6;
+            assert_eq!(next_renewal + made_in, wait * 12 / 25);
+        }
+        assert_eq!(due(wait), Duration::ZERO);
     }
 
     #[test]

@@ -100,13 +100,18 @@ impl Drop for Ends {
 }
 
 impl End {
+    async fn is_reached(&self) {
+        let is_over = || self.is_over.load(Ordering::SeqCst);
+        self.over.until(is_over).await;
+    }
+
     /// The answer to a request, or an error if the connection ends without one. A request that is sent at the moment of the end may be
     /// left in the queue to the task: nothing takes it out, and a handle of the caller keeps the queue.
     async fn or_over<T>(&self, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         tokio::select! {
             biased;
             answer = request => answer,
-            () = self.over.until(|| self.is_over.load(Ordering::SeqCst)) => {
+            () = self.is_reached() => {
                 Err(io::Error::from(io::ErrorKind::BrokenPipe).into())
             }
         }
@@ -140,6 +145,12 @@ impl Connection {
     /// Whether it is known to have ended.
     pub(super) fn is_over(&self) -> bool {
         self.end.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Resolves with its end. Does not keep it.
+    pub(super) fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let end = Arc::clone(&self.end);
+        async move { end.is_reached().await }
     }
 
     /// Whether a request is under way.

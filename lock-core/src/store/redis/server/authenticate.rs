@@ -1,5 +1,6 @@
 //! Credentials that end while their connection lives.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,9 +22,16 @@ pub(in crate::store::redis) async fn keep(
     mut given: Arc<Credentials>,
     limit: Duration,
 ) {
-    let mut due = given.due();
+    let Some(over) = connection.upgrade().map(|it| it.over()) else {
+        return;
+    };
+    let (mut over, mut due) = (pin!(over), given.due());
     while let Some(at) = due {
-        sleep_until(at.max(Instant::now() + PAUSE)).await;
+        tokio::select! {
+            () = sleep_until(at.max(Instant::now() + PAUSE)) => {}
+            // A task that stayed until then would be one for each connection.
+            () = &mut over => return,
+        }
         // A handle that is kept during the pause would keep the connection.
         let in_use = connection.upgrade();
         let Some(in_use) = in_use.filter(|it| it.generation.messages_count()) else {

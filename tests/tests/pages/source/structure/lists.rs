@@ -161,10 +161,10 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
         "What is not over a quorum came from its folder, and what only features need is left out without them.",
     ),
     ("store/memory", 1_461, ""),
-    ("store/quorum", 5_079, ""),
+    ("store/quorum", 5_110, ""),
     (
         "store/redis",
-        8_445,
+        8_464,
         "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A connection may be made beside the one in use.",
     ),
     (
