@@ -236,13 +236,13 @@ impl Question {
                     is_repeated.store(true, Ordering::Relaxed);
                     members.tokens.is_open(edition)
                 };
-                let mut sent = pin!(send(&wanted));
+                let mut reply = pin!(send(&wanted));
                 // This puts it on its way.
-                let first = poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx))).await;
+                let first = poll_fn(|cx| Poll::Ready(reply.as_mut().poll(cx))).await;
                 let is_in_order = has_room && members.tokens.is_open(edition);
                 let value = match first {
                     Poll::Ready(value) => value,
-                    Poll::Pending => sent.await,
+                    Poll::Pending => reply.await,
                 };
                 // What takes it back went out behind it, on the same connection.
                 let is_ahead = is_in_order

@@ -191,8 +191,7 @@ impl<C: Clone> ServerState<C> {
 
     /// A generation of the attempt under way. The one before, if there is one, has made no connection.
     pub(in crate::store::redis) fn dials(&mut self) -> Arc<Generation> {
-        let generation = Arc::new(Generation::new(self.next, &self.left));
-        self.next += 1;
+        let generation = self.generation();
         if self.is_dialing() {
             self.becomes(Phase::Dialing(Some(Arc::clone(&generation))));
         } else {
