@@ -153,11 +153,14 @@ async fn come_late(run: &Run, incident: &Incident, process: usize, nodes: Range<
     let broken: Vec<_> = broken.collect();
     let stall = |id: &_| network.stall(Target::Connection(*id), Way::ToServer);
     let lift = |id: &_| network.lift(Target::Connection(*id), Way::Both);
+    let weather = run.checks.weather();
+    weather.begins(run.world.now());
     broken.iter().for_each(stall);
     // What is sent meanwhile is late.
     sleep(Duration::from_millis(incident.lasts.min(500) / 2)).await;
     let begin = || broken.iter().for_each(|id| network.break_late(*id));
     lasting(run, incident, begin, || broken.iter().for_each(lift)).await;
+    weather.ends(run.world.now());
     if Duration::from_millis(incident.lasts) >= LATE {
         run.checks.arrives_late();
     }
