@@ -57,15 +57,6 @@ pub(super) fn heal(run: &Run) {
 
 async fn happens(run: &Run, incident: &Incident, spare: usize) {
     match incident.fault {
-        Fault::Reset(..)
-        | Fault::Outage(..)
-        | Fault::Cut(..)
-        | Fault::Stall(..)
-        | Fault::Late(..)
-        | Fault::AllLate(_)
-        | Fault::Lag(..)
-        | Fault::HalfOpen(..)
-        | Fault::Slow(..) => link_fails(run, incident).await,
         Fault::Pause(_) | Fault::Crash(..) | Fault::ShutDown(_) => {
             process_fails(run, incident).await;
         }
@@ -77,6 +68,7 @@ async fn happens(run: &Run, incident: &Incident, spare: usize) {
         | Fault::FlushScripts(_)
         | Fault::OutOfMemory(_)
         | Fault::Clock(..) => node_fails(run, incident, spare).await,
+        _ => link_fails(run, incident).await,
     }
 }
 
