@@ -212,14 +212,14 @@ async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
     quorum.no_votes("a", &ALL).await;
 }
 
-/// Gives these nodes a vote of an earlier attempt in the place of the one they have: it may have arrived late.
-async fn earlier_votes(quorum: &Quorum, nodes: &[usize]) {
+/// Gives these nodes a vote of another attempt in the place of the one they have: an earlier one may have arrived late.
+async fn set_editions(quorum: &Quorum, nodes: &[usize], edition: u64) {
     for node in nodes {
         let node = &quorum.nodes[*node];
         let vote = node.get("lock:a").await.unwrap();
-        let (token, edition) = vote.split_once('{').unwrap();
-        assert_ne!(edition, "0}");
-        let () = command(node, &format!("SET lock:a {token}{{0}} PX 3000")).await;
+        let (token, known) = vote.split_once('{').unwrap();
+        assert_ne!(known, format!("{edition}}}"));
+        let () = command(node, &format!("SET lock:a {token}{{{edition}}} PX 3000")).await;
     }
 }
 
@@ -230,7 +230,7 @@ async fn a_majority_of_votes_of_an_earlier_attempt_is_none() {
     let locks = quorum.manager().await;
     let guard = take_for_three_seconds(&locks, "a").await;
     quorum.voted("a", &ALL).await;
-    earlier_votes(&quorum, &[0, 1, 4]).await;
+    set_editions(&quorum, &[0, 1, 4], 0).await;
     let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
     assert_eq!(reason, lock_core::LossReason::Gone);
     quorum.no_votes("a", &ALL).await;
@@ -243,7 +243,7 @@ async fn a_renewal_replaces_the_vote_of_an_earlier_attempt() {
     let guard = take_for_three_seconds(&locks, "a").await;
     quorum.voted("a", &ALL).await;
     let ours = quorum.nodes[0].get("lock:a").await;
-    earlier_votes(&quorum, &[1, 3]).await;
+    set_editions(&quorum, &[1, 3], 0).await;
     eventually("the votes are those of this attempt", LIMIT, async || {
         quorum.nodes[1].get("lock:a").await == ours && quorum.nodes[3].get("lock:a").await == ours
     })
@@ -251,6 +251,19 @@ async fn a_renewal_replaces_the_vote_of_an_earlier_attempt() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     quorum.no_votes("a", &ALL).await;
+}
+
+/// An attempt of a waiter may begin when another one has won and was released. Its votes may arrive before that release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_behind_votes_of_a_later_attempt_is_no_loss() {
+    let quorum = Quorum::start(5).await;
+    let locks = quorum.manager().await;
+    let guard = take_for_three_seconds(&locks, "a").await;
+    quorum.voted("a", &ALL).await;
+    set_editions(&quorum, &ALL, 1_000).await;
+    guard.release().await.unwrap();
+    let vote = quorum.nodes[0].get("lock:a").await;
+    assert!(vote.is_some_and(|vote| vote.ends_with("{1000}")), "kept");
 }
 
 /// Proves P16.
