@@ -104,9 +104,9 @@ impl LockView {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let guard = lock.ttl(Duration::from_millis(20)).renew(false).acquire().await?;
+    /// let guard = lock.ttl(Duration::from_millis(300)).renew(false).acquire().await?;
     /// assert!(guard.is_held());
-    /// tokio::time::sleep(Duration::from_millis(20)).await;
+    /// tokio::time::sleep(Duration::from_millis(300)).await;
     /// assert!(!guard.is_held());
     /// # Ok(()) }
     /// ```
