@@ -204,6 +204,7 @@
 //! | `tls-webpki-roots` | no | also trusts the roots of Mozilla, which are compiled in: for systems without root certificates |
 //! | `tls-insecure` | no | `Tls::insecure`, for tests |
 //! | `tokio-util` | no | `LockGuard::cancellation`: a `CancellationToken` of the tokio-util crate |
+//! | `testing` | no | [`testing`]: a server in memory that a test controls |
 //! | `metrics` | no | `observe::MetricsObserver`: metrics for a recorder of the crate `metrics`, such as Prometheus |
 //! | `opentelemetry` | no | `observe::OpenTelemetryObserver`: metrics for OpenTelemetry |
 //!
@@ -215,11 +216,12 @@
         feature = "macros",
         feature = "quorum",
         feature = "cluster",
-        feature = "sentinel"
+        feature = "sentinel",
+        feature = "testing"
     )),
     allow(
         rustdoc::broken_intra_doc_links,
-        reason = "the pages of the attribute, of a quorum, a cluster and sentinels are there with their features only"
+        reason = "the pages of the attribute, of a quorum, a cluster, sentinels and tests are there with their features only"
     )
 )]
 
@@ -268,6 +270,8 @@ pub use crate::face::reentrant::ReentrantLock;
 pub use crate::face::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use crate::face::segmented::{SegmentGuard, SegmentedLock};
 pub use crate::face::semaphore::Semaphore;
+#[cfg(feature = "testing")]
+pub use crate::face::testing;
 pub use crate::face::view::LockView;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;

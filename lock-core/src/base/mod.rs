@@ -3,6 +3,12 @@
 pub(crate) mod backoff;
 pub(crate) mod beside;
 pub(crate) mod claim;
+#[cfg(any(test, feature = "testing"))]
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, reason = "the feature exports it")
+)]
+pub(crate) mod clocks;
 pub(crate) mod config;
 pub(crate) mod credentials;
 pub(crate) mod election;

@@ -54,7 +54,7 @@ impl Add<Span> for Moment {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -76,8 +76,14 @@ impl Sub<Duration> for Moment {
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
-    /// A timer of this clock. Called on a runtime with I/O.
-    fn timer(&self) -> BootTimer {
+    /// Whether it is the clock of one runtime.
+    #[cfg(feature = "testing")]
+    fn is_of_a_runtime(&self) -> bool {
+        false
+    }
+
+    /// A timer of this clock, for a task of this runtime, which may have no I/O.
+    fn timer(&self, _has_io: bool) -> BootTimer {
         BootTimer::Heartbeat
     }
 }
@@ -110,12 +116,16 @@ impl Clock for SystemClock {
     }
 
     #[cfg(all(target_os = "linux", not(lock_sim)))]
-    fn timer(&self) -> BootTimer {
-        BootTimer::of_system()
+    fn timer(&self, has_io: bool) -> BootTimer {
+        if has_io {
+            BootTimer::of_system()
+        } else {
+            BootTimer::Heartbeat
+        }
     }
 
     #[cfg(lock_sim)]
-    fn timer(&self) -> BootTimer {
+    fn timer(&self, _: bool) -> BootTimer {
         BootTimer::Virtual
     }
 }
@@ -131,9 +141,12 @@ pub(crate) enum BootTimer {
     #[cfg(all(target_os = "linux", not(lock_sim)))]
     Timer(linux::Timer),
     Heartbeat,
-    /// A timer of the runtime, which is the clock of the leases in a simulation.
-    #[cfg(lock_sim)]
+    /// A timer of the runtime, whose clock is that of the leases.
+    #[cfg(any(lock_sim, feature = "testing"))]
     Virtual,
+    /// Goes off whenever the clock is turned.
+    #[cfg(any(test, feature = "testing"))]
+    Turned(tokio::sync::watch::Receiver<()>),
 }
 
 impl BootTimer {
@@ -148,10 +161,17 @@ impl BootTimer {
                     *self = Self::Heartbeat;
                 }
             }
+            #[cfg(any(test, feature = "testing"))]
+            Self::Turned(turned) => {
+                if turned.changed().await.is_err() {
+                    // No handle is left that could turn the clock.
+                    std::future::pending::<()>().await;
+                }
+            }
             // The task is woken when something becomes due.
             _ if moment == Moment::NEVER => std::future::pending().await,
             Self::Heartbeat => tokio::time::sleep(now.until(moment).min(HEARTBEAT)).await,
-            #[cfg(lock_sim)]
+            #[cfg(any(lock_sim, feature = "testing"))]
             Self::Virtual => tokio::time::sleep(now.until(moment)).await,
         }
     }
@@ -241,33 +261,6 @@ mod linux {
 }
 
 #[cfg(test)]
-pub(crate) mod manual {
-    use super::{Clock, Duration, Moment, nanos};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// A clock that stands still until a test moves it.
-    #[derive(Debug, Clone)]
-    pub(crate) struct ManualClock(Arc<AtomicU64>);
-
-    impl ManualClock {
-        pub(crate) fn new() -> Self {
-            Self(Arc::new(AtomicU64::new(1 << 40)))
-        }
-
-        pub(crate) fn advance(&self, by: Duration) {
-            self.0.fetch_add(nanos(by), Ordering::SeqCst);
-        }
-    }
-
-    impl Clock for ManualClock {
-        fn now(&self) -> Moment {
-            Moment(self.0.load(Ordering::SeqCst))
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -295,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_goes_off_at_its_moment_each_time_and_at_once_where_that_has_passed() {
-        let mut timer = SystemClock.timer();
+        let mut timer = SystemClock.timer(true);
         for _ in 0..3 {
             let moment = SystemClock.now() + Duration::from_millis(5);
             goes_off(&mut timer, moment).await;
@@ -307,7 +300,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_it_was_set_to_before_does_not_count() {
-        let mut timer = SystemClock.timer();
+        let mut timer = SystemClock.timer(true);
         let far = SystemClock.now() + PATIENCE * 10;
         let soon = SystemClock.now() + Duration::from_millis(50);
         stays_quiet(&mut timer, soon).await;

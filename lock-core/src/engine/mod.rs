@@ -42,6 +42,8 @@ mod jobs;
 mod lease;
 mod line;
 mod look;
+#[cfg(feature = "testing")]
+mod losses;
 mod news;
 mod observed;
 mod outages;
@@ -123,7 +125,8 @@ impl Engine {
         store: AnyStore,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, LockError> {
-        let thread = config.own_thread.then(OwnThread::start).transpose()?;
+        let thread = config.own_thread.then(|| OwnThread::start(&*clock));
+        let thread = thread.transpose()?;
         let runtime = match &thread {
             Some(thread) => thread.runtime.clone(),
             None => Handle::try_current().map_err(|_| {

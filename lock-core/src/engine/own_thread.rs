@@ -9,6 +9,9 @@ use tokio::sync::oneshot;
 
 use crate::base::error::LockError;
 use crate::base::rt::Handle;
+use crate::base::time::Clock;
+#[cfg(feature = "quorum")]
+use crate::base::time::SystemClock;
 
 /// The runtime of the thread. It ends when this is dropped.
 #[derive(Debug)]
@@ -19,14 +22,24 @@ pub(super) struct OwnThread {
 
 #[cfg(lock_sim)]
 impl OwnThread {
-    pub(super) fn start() -> Result<Self, LockError> {
+    pub(super) fn start(_: &dyn Clock) -> Result<Self, LockError> {
         Err(LockError::config("a simulation has one thread"))
     }
 }
 
 #[cfg(not(lock_sim))]
 impl OwnThread {
-    pub(super) fn start() -> Result<Self, LockError> {
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(unused_variables, reason = "only a test has another clock")
+    )]
+    pub(super) fn start(clock: &dyn Clock) -> Result<Self, LockError> {
+        #[cfg(feature = "testing")]
+        if clock.is_of_a_runtime() {
+            return Err(LockError::config(
+                "a thread of its own has not the time of the test: leave out `own_thread`, or use `MemoryServer::new`",
+            ));
+        }
         let failed = |error| LockError::config(format!("the manager gets no thread: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
@@ -51,7 +64,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     if own {
-        let thread = OwnThread::start()?;
+        let thread = OwnThread::start(&SystemClock)?;
         let done = thread.runtime.spawn(future).await;
         return done.map_err(|error| LockError::config(format!("the thread has ended: {error}")));
     }

@@ -11,14 +11,9 @@ use super::shared::{Command, Shared};
 use super::state::{Action, Swept};
 use super::sweep::sweep;
 use crate::base::sync::lock;
-use crate::base::time::BootTimer;
 
 pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Command>) {
-    let mut timer = if shared.store.is_driven_here() {
-        shared.clock.timer()
-    } else {
-        BootTimer::Heartbeat
-    };
+    let mut timer = shared.clock.timer(shared.store.is_driven_here());
     let mut jobs = Jobs::new(&shared);
     loop {
         let now = shared.clock.now();

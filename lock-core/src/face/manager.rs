@@ -49,6 +49,12 @@ impl LockManager {
         Self { engine }
     }
 
+    /// The id of its client.
+    #[cfg(feature = "testing")]
+    pub(crate) fn client(&self) -> &str {
+        self.engine.shared.client.as_str()
+    }
+
     /// Connects with the default settings. See [`LockManagerBuilder::connect`] for URLs and errors.
     ///
     /// # Errors

@@ -29,5 +29,7 @@ pub(crate) mod segmented;
 pub(crate) mod semaphore;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub(crate) mod verbs;
 pub(crate) mod view;

@@ -25,7 +25,7 @@
 pub mod errors_to_http;
 #[cfg(feature = "macros")]
 pub mod recipes;
-#[cfg(feature = "macros")]
+#[cfg(all(feature = "macros", feature = "testing"))]
 pub mod testing;
 
 // In each page the links to other pages are references, whose first definition counts: here an item of this crate, at the end of the

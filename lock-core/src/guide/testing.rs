@@ -1,177 +1,177 @@
-//! Testing your service: locks without a server, busy locks, lost locks, and a real server.
+//! Testing your service: locks without a server, busy locks, lost locks, a server that is away, an hour in a moment.
 //!
-//! # Without a server
+//! The feature `testing` has a [`MemoryServer`](crate::testing::MemoryServer): a server in memory that the test controls. Only the tests need
+//! it:
 //!
-//! `memory://` keeps the locks in the process. Each `connect("memory://")` makes a separate memory, so tests that run at the same time do not
-//! share locks. Pass the manager to the code under test and name it with `client`: a manager that was made the default is shared by all
-//! tests of the process, and its task ends with the runtime of the test that made it. Functions without `client` are called in the
-//! [`scope`](crate::LockManager::scope) of the manager of the test.
+//! ```toml
+//! [dev-dependencies]
+//! lock-core = { version = "0.1", features = ["testing"] }
+//! tokio = { version = "1", features = ["test-util"] }
+//! ```
+//!
+//! # Parallel tests
+//!
+//! Each test makes a server of its own, so tests that run at the same time do not share locks. Pass a manager to the code under test and
+//! name it with `client`, or call functions without `client` in its [`scope`](crate::LockManager::scope): a manager that was made the default
+//! is shared by all tests of the process, and its task ends with the runtime of the test that made it.
 //!
 //! ```
+//! use lock_core::testing::MemoryServer;
 //! use lock_core::{LockError, LockManager, distributed_lock};
 //!
 //! struct Shop { locks: LockManager }
 //!
 //! impl Shop {
-//!     #[distributed_lock(key = "order:{id}", wait = "20ms", client = self.locks)]
+//!     #[distributed_lock(key = "order:{id}", client = self.locks)]
 //!     async fn charge(&self, id: u64) -> Result<u64, LockError> { Ok(id) }
 //! }
 //!
+//! #[distributed_lock(key = "report")]
+//! async fn report() -> Result<&'static str, LockError> { Ok("done") }
+//!
 //! # #[tokio::main(flavor = "current_thread")] // in your tests: #[tokio::test]
 //! # async fn main() -> Result<(), LockError> {
-//! let shop = Shop { locks: LockManager::connect("memory://").await? };
-//! assert_eq!(shop.charge(7).await?, 7);
-//! # Ok(()) }
-//! ```
-//!
-//! ```
-//! use lock_core::{LockError, LockManager, distributed_lock};
-//!
-//! #[distributed_lock(key = "order:{id}", wait = "20ms")]
-//! async fn charge(id: u64) -> Result<u64, LockError> { Ok(id) }
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), LockError> {
-//! let locks = LockManager::connect("memory://").await?;
-//! assert_eq!(locks.scope(charge(7)).await?, 7);
-//! # Ok(()) }
-//! ```
-//!
-//! # Two copies of the service
-//!
-//! Managers that connect to the same name, `memory://name`, share their locks. Each is a client of its own, like a second process.
-//!
-//! ```
-//! use lock_core::{LockError, LockManager};
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), LockError> {
-//! let one = LockManager::connect("memory://two-copies").await?;
-//! let two = LockManager::connect("memory://two-copies").await?;
-//! let _held = one.lock("report").acquire().await?;
-//! assert!(two.lock("report").try_acquire().await?.is_none());
+//! let locks = MemoryServer::new().manager()?;
+//! assert_eq!(locks.scope(report()).await?, "done");
+//! assert_eq!(Shop { locks }.charge(7).await?, 7);
 //! # Ok(()) }
 //! ```
 //!
 //! # A busy lock
 //!
-//! Hold it in the test, and call the function. Give functions under test a short `wait`, for example from a setting:
-//! `wait = self.patience`.
+//! Let another copy of the service hold it: another manager of the server. [`keys_of`](crate::testing::MemoryServer::keys_of) says which key a
+//! function takes. [`until_waited_for`](crate::testing::MemoryServer::until_waited_for) waits until a call waits for it.
 //!
 //! ```
+//! use lock_core::testing::MemoryServer;
 //! use lock_core::{LockError, LockManager, distributed_lock};
 //!
-//! #[distributed_lock(key = "report", wait = "0s", on_busy = skip, client = locks)]
-//! async fn report(locks: &LockManager) -> Option<&'static str> { Some("done") }
+//! #[distributed_lock(key = "order:{id}", wait = "5s")]
+//! async fn charge(id: u64) -> Result<u64, LockError> { Ok(id) }
 //!
-//! # #[tokio::main(flavor = "current_thread")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)] // #[tokio::test(start_paused = true)]
 //! # async fn main() -> Result<(), LockError> {
-//! let locks = LockManager::connect("memory://").await?;
-//! let held = locks.lock("report").acquire().await?;
-//! assert_eq!(report(&locks).await, None);
-//! held.release().await?;
-//! assert_eq!(report(&locks).await, Some("done"));
-//! # Ok(()) }
-//! ```
-//!
-//! Or let another copy hold it: a second manager with the same name of the memory. The errors name that copy.
-//!
-//! ```
-//! use lock_core::{LockError, LockManager};
-//! use std::time::Duration;
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), LockError> {
-//! let copy = LockManager::builder().client_name("orders-2").connect("memory://busy").await?;
-//! let _theirs = copy.lock("report").acquire().await?;
-//!
-//! let locks = LockManager::connect("memory://busy").await?;
-//! let report = locks.lock("report");
-//! let error = report.acquire_within(Duration::ZERO).await.unwrap_err();
-//! assert!(matches!(error, LockError::Busy { holder: Some(name), .. } if &*name == "orders-2"));
-//! let error = report.acquire_within(Duration::from_millis(20)).await.unwrap_err();
+//! let server = MemoryServer::on_tokio_time();
+//! let locks = server.manager()?;
+//! let other = server.connect(LockManager::builder().client_name("orders-2"))?;
+//! let keys = server.keys_of(charge(7)).await?;
+//! let theirs = other.lock(&keys[0]).acquire().await?;
+//! // These five seconds pass at once.
+//! let error = locks.scope(charge(7)).await.unwrap_err();
 //! assert!(matches!(error, LockError::TimedOut { holder: Some(name), .. } if &*name == "orders-2"));
+//!
+//! let (charged, ()) = tokio::join!(locks.scope(charge(7)), async {
+//!     server.until_waited_for(&keys[0]).await;
+//!     theirs.release().await.expect("in memory");
+//! });
+//! assert_eq!(charged?, 7);
 //! # Ok(()) }
 //! ```
 //!
-//! # A lost lock
+//! # A lock that is lost in the middle
 //!
-//! [`Lock::force_release`](crate::Lock::force_release) takes a lock away from its holder. The body is cancelled at its next await, and
-//! the caller gets [`LockError::Lost`](crate::LockError::Lost).
+//! [`lose`](crate::testing::MemoryServer::lose) takes it from its holder for any [reason](crate::LossReason). The body of a function is cancelled
+//! at its next await, and the caller gets [`LockError::Lost`](crate::LockError::Lost); code that has a guard is told by the guard. The record
+//! says what was held, and how it ended.
 //!
 //! ```
-//! use lock_core::{LockError, LockManager, distributed_lock};
-//! use tokio::sync::oneshot;
+//! use lock_core::testing::MemoryServer;
+//! use lock_core::{LockError, LossReason, distributed_lock};
 //!
-//! #[distributed_lock(key = "import", client = locks)]
-//! async fn import(locks: &LockManager, begun: oneshot::Sender<()>) -> Result<(), LockError> {
-//!     let _ = begun.send(());
+//! #[distributed_lock(key = "import")]
+//! async fn import() -> Result<(), LockError> {
 //!     std::future::pending().await // work that takes long
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), LockError> {
-//! let locks = LockManager::connect("memory://").await?;
-//! let (begun, has_begun) = oneshot::channel();
-//! let (outcome, ()) = tokio::join!(import(&locks, begun), async {
-//!     has_begun.await.expect("the body has begun");
-//!     locks.lock("import").force_release().await.expect("in memory");
+//! let server = MemoryServer::new();
+//! let locks = server.manager()?;
+//! let (outcome, ()) = tokio::join!(locks.scope(import()), async {
+//!     server.until_held("import").await;
+//!     server.lose("import", LossReason::Gone);
 //! });
-//! assert!(matches!(outcome, Err(LockError::Lost { .. })));
-//! # Ok(()) }
-//! ```
-//!
-//! Code that has a guard is told by the guard. Without renewal ([`renew(false)`](crate::Lock::renew)) a lease of 10 ms is lost by itself, as
-//! after an outage.
-//!
-//! ```
-//! use lock_core::{LockError, LockManager, LossReason};
-//! use std::time::Duration;
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), LockError> {
-//! let locks = LockManager::connect("memory://").await?;
-//! let import = locks.lock("import");
-//! let guard = import.acquire().await?;
-//! import.force_release().await?;
-//! assert_eq!(guard.lost().await, LossReason::ForceReleased);
-//! assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
-//!
-//! let guard = import.ttl(Duration::from_millis(10)).renew(false).acquire().await?;
-//! assert_eq!(guard.lost().await, LossReason::Expired);
+//! assert!(matches!(outcome, Err(LockError::Lost { reason: LossReason::Gone, .. })));
+//! assert_eq!(server.record()[0].lost, Some(LossReason::Gone));
 //! # Ok(()) }
 //! ```
 //!
 //! # A server that is away
 //!
-//! [`connect_lazily`](crate::LockManagerBuilder::connect_lazily) to a port on which nothing listens gives a manager whose calls fail with
-//! [`Unavailable`](crate::LockError::Unavailable): a try at once, other calls when their limit ends, or after
+//! Calls fail with [`Unavailable`](crate::LockError::Unavailable): a try at once, other calls when their limit ends, or after
 //! [`unavailable_after`](crate::LockManagerBuilder::unavailable_after). After [`shutdown`](crate::LockManager::shutdown) every acquisition fails
 //! with [`ShutDown`](crate::LockError::ShutDown). Both are the branch in which a service answers 503.
 //!
 //! ```
-//! use lock_core::{LockError, LockManager, distributed_lock};
+//! use lock_core::testing::MemoryServer;
+//! use lock_core::{LockError, LossReason};
 //! use std::time::Duration;
 //!
-//! #[distributed_lock(key = "order:{id}", client = locks)]
-//! async fn charge(locks: &LockManager, id: u64) -> Result<u64, LockError> { Ok(id) }
-//!
-//! # #[tokio::main(flavor = "current_thread")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), LockError> {
-//! let away = LockManager::builder().unavailable_after(Duration::from_millis(50)).connect_lazily("redis://127.0.0.1:1")?;
-//! assert!(matches!(charge(&away, 7).await, Err(LockError::Unavailable { .. })));
-//! assert!(matches!(away.lock("order:7").try_acquire().await, Err(LockError::Unavailable { .. })));
+//! let server = MemoryServer::on_tokio_time();
+//! let locks = server.manager()?;
+//! let guard = locks.lock("import").acquire().await?;
+//! server.goes_away();
+//! assert!(matches!(locks.lock("a").try_acquire().await, Err(LockError::Unavailable { .. })));
+//! assert_eq!(guard.lost().await, LossReason::Expired); // a ttl later
+//! server.comes_back();
+//! assert!(locks.lock("a").try_acquire().await?.is_some());
 //!
-//! let ended = LockManager::connect("memory://").await?;
-//! ended.shutdown(Duration::from_secs(1)).await;
-//! assert!(matches!(charge(&ended, 7).await, Err(LockError::ShutDown)));
+//! locks.shutdown(Duration::from_secs(1)).await;
+//! assert!(matches!(locks.lock("a").try_acquire().await, Err(LockError::ShutDown)));
 //! # Ok(()) }
 //! ```
 //!
-//! # Time
+//! [`cuts_off`](crate::testing::MemoryServer::cuts_off) does that to one manager, as the crash of its process does.
 //!
-//! Leases are measured with the clock of the system, and not with that of tokio: `#[tokio::test(start_paused = true)]` makes tokio's
-//! timers run ahead of the leases, so a `wait` can end at once. Use short times instead: a `ttl` is at least 10 ms.
+//! # An hour in a moment
+//!
+//! Locks of `memory://`, and of `MemoryServer::new`, are measured with the clock of the system, which `start_paused` does not stop. A server
+//! [on the time of tokio](crate::testing::MemoryServer::on_tokio_time) moves leases, renewals, waits, elections and latches together with
+//! the timers of the service:
+//!
+//! ```
+//! use lock_core::testing::MemoryServer;
+//! use lock_core::LockError;
+//! use std::time::Duration;
+//! use tokio::time::sleep;
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), LockError> {
+//! let server = MemoryServer::on_tokio_time();
+//! let (one, two) = (server.manager()?, server.manager()?);
+//! let leader = one.election("scheduler").campaign("one").await?;
+//! sleep(Duration::from_secs(3600)).await;
+//! assert!(leader.is_held(), "it was renewed for an hour");
+//! server.cuts_off(&one); // it crashes
+//! let next = two.election("scheduler").campaign("two").await?;
+//! assert!(next.term() > leader.term());
+//! # Ok(()) }
+//! ```
+//!
+//! Where a test decides when a lease is renewed and when it ends, it turns a [`ManualClock`](crate::testing::ManualClock) of its own.
+//!
+//! # Errors
+//!
+//! The variants of [`LockError`](crate::LockError) have public fields, and [`Cause::new`](crate::Cause::new) makes the cause of an
+//! `Unavailable`: code that only handles errors needs no server.
+//!
+//! ```
+//! use lock_core::{Cause, LockError};
+//!
+//! fn status(error: &LockError) -> u16 {
+//!     match error {
+//!         LockError::Busy { .. } | LockError::TimedOut { .. } => 409,
+//!         LockError::Unavailable { .. } | LockError::ShutDown => 503,
+//!         _ => 500,
+//!     }
+//! }
+//!
+//! let busy = LockError::Busy { key: "order:7".to_owned(), retry_after: None, holder: None };
+//! assert_eq!(status(&busy), 409);
+//! assert_eq!(status(&LockError::Unavailable { cause: Cause::new("connection refused") }), 503);
+//! ```
 //!
 //! # A real server
 //!

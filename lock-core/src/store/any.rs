@@ -8,7 +8,7 @@ use super::redis::kinds::exclusive;
 use super::{
     Answer, Attached, Attempt, Cursor, GuardedCall, MemoryStore, OrRefused, Passed, QuorumStore,
     RedisStore, Released, Renewal, ReplyOfUser, Scanned, Snapshot, StoreError, Subscription,
-    Together,
+    Together, to_each,
 };
 use crate::base::beside::Beside;
 use crate::base::finding::Finding;
@@ -27,7 +27,11 @@ pub(crate) enum AnyStore {
 impl AnyStore {
     pub(crate) fn attach(&self, engine: Attached) {
         match self {
-            Self::Memory(store) => store.attach(engine.client, engine.sink),
+            Self::Memory(store) => {
+                #[cfg(feature = "testing")]
+                store.waits_with(engine.home.timers);
+                store.attach(engine.client, engine.sink);
+            }
             Self::Redis(store) => store.attach(engine),
             Self::Quorum(store) => store.attach(&engine),
         }
@@ -78,7 +82,7 @@ impl AnyStore {
     /// Waits for the first connection, and looks whom it leads to.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         match self {
-            Self::Memory(_) => Ok(()),
+            Self::Memory(store) => store.reached().map(drop),
             Self::Redis(store) => store.ready().await,
             Self::Quorum(store) => store.ready().await,
         }
@@ -120,7 +124,11 @@ impl AnyStore {
 impl AnyStore {
     pub(crate) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.acquire(attempt)),
+            Self::Memory(store) => {
+                #[cfg(feature = "testing")]
+                store.answers().await;
+                Ok(store.reached()?.acquire(attempt))
+            }
             Self::Redis(store) => store.acquire(attempt).await,
             Self::Quorum(store) => {
                 StoreError::unless_over_a_quorum(attempt.key)?;
@@ -147,7 +155,7 @@ impl AnyStore {
         attempts: &[Attempt<'_>],
     ) -> Result<Together, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.acquire_all(attempts)),
+            Self::Memory(store) => Ok(store.reached()?.acquire_all(attempts)),
             Self::Redis(store) => exclusive::acquire_all(store, attempts).await,
             Self::Quorum(_) => Err(StoreError::not_over_a_quorum(
                 "several locks in one request are",
@@ -162,7 +170,7 @@ impl AnyStore {
         from: &Token,
     ) -> Result<Passed, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.pass(attempt, from)),
+            Self::Memory(store) => Ok(store.reached()?.pass(attempt, from)),
             Self::Redis(store) => exclusive::pass(store, attempt, from).await,
             Self::Quorum(store) => Box::pin(store.pass(attempt, from)).await,
         }
@@ -177,7 +185,7 @@ impl AnyStore {
         is_alone: bool,
     ) -> Result<Released, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.release(key, token, owner)),
+            Self::Memory(store) => Ok(store.reached()?.release(key, token, owner)),
             Self::Redis(store) => store.release(key, token, owner, is_alone).await,
             Self::Quorum(store) => {
                 StoreError::unless_over_a_quorum(key)?;
@@ -189,7 +197,10 @@ impl AnyStore {
     /// For each renewal, whether its token still held the lock. They may be of different servers, so each has its own answer.
     pub(crate) async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
         match self {
-            Self::Memory(store) => store.extend(renewals),
+            Self::Memory(store) => {
+                let renewed = store.reached().map(|store| store.extend(renewals));
+                to_each(renewed, renewals.len())
+            }
             Self::Redis(store) => store.extend(renewals).await,
             Self::Quorum(store) => Box::pin(store.extend(renewals)).await,
         }
@@ -197,7 +208,7 @@ impl AnyStore {
 
     pub(crate) async fn force_release(&self, key: &LockKey) -> OrRefused<bool> {
         match self {
-            Self::Memory(store) => Ok(store.force_release(key)),
+            Self::Memory(store) => Ok(store.reached()?.force_release(key)),
             Self::Redis(store) => store.force_release(key).await,
             Self::Quorum(store) => {
                 StoreError::unless_over_a_quorum(key)?;
@@ -208,7 +219,7 @@ impl AnyStore {
 
     pub(crate) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.inspect(key)),
+            Self::Memory(store) => Ok(store.reached()?.inspect(key)),
             Self::Redis(store) => store.inspect(key).await,
             Self::Quorum(store) => {
                 StoreError::unless_over_a_quorum(key)?;
@@ -225,7 +236,7 @@ impl AnyStore {
         cursor: Cursor,
     ) -> Result<Scanned, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.scan(prefix)),
+            Self::Memory(store) => Ok(store.reached()?.scan(prefix)),
             Self::Redis(store) => store.scan(prefix, cursor).await,
             Self::Quorum(store) => Box::pin(store.scan(prefix, cursor)).await,
         }
@@ -238,7 +249,7 @@ impl AnyStore {
         key: &LockKey,
     ) -> Result<Option<Subscription>, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.watch(key.lock())),
+            Self::Memory(store) => Ok(store.reached()?.watch(key.lock())),
             Self::Redis(store) => store.subscribe(key).await,
             Self::Quorum(_) => Ok(None),
         }
@@ -251,7 +262,7 @@ impl AnyStore {
         what: Beside,
     ) -> Result<Option<Subscription>, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.watch(&key.name_of(what))),
+            Self::Memory(store) => Ok(store.reached()?.watch(&key.name_of(what))),
             Self::Redis(store) => store.watch(key, what).await,
             Self::Quorum(_) => Ok(None),
         }

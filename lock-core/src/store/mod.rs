@@ -17,6 +17,8 @@ pub(crate) use self::calls::{
     GuardedCall, Misconfiguration, Mode, OrRefused, Passed, QueuePlace, Released, Renewal,
     Reweighed, Scanned, StoreError, Subscription, Together, to_each,
 };
+#[cfg(feature = "testing")]
+pub(crate) use self::memory::InMemory;
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::quorum::QuorumStore;
 #[cfg(feature = "cluster")]

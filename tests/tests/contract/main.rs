@@ -160,6 +160,9 @@ macro_rules! exclusive {
 exclusive! { suite_with_a_queue on memory:
     force { force_release_tells_the_holder }
 }
+exclusive! { suite_with_a_queue on on_tokio_time:
+    force { force_release_tells_the_holder }
+}
 exclusive! { suite_with_a_queue on redis:
     force { force_release_tells_the_holder }
     server {
@@ -232,6 +235,9 @@ macro_rules! of_permits {
         suite_with_a_queue! { $of on memory:
             force { force_release_tells_the_holder }
         }
+        suite_with_a_queue! { $of on on_tokio_time:
+            force { force_release_tells_the_holder }
+        }
         suite_with_a_queue! { $of on redis:
             force { force_release_tells_the_holder }
             server {
@@ -263,6 +269,9 @@ mod writer {
 /// a hold is one on the server; and the lock of another language, which is a string.
 mod reentrant {
     every_lock! { Reentrant on memory:
+        force { force_release_tells_the_holder }
+    }
+    every_lock! { Reentrant on on_tokio_time:
         force { force_release_tells_the_holder }
     }
     every_lock! { Reentrant on redis:

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use lock_core::testing::MemoryServer;
 use lock_core::{LockManager, LockManagerBuilder, Tls};
 use lock_tests::{
     Authority, LIMIT, Sentinel, TestCluster, TestServer, TlsServer, eventually, servers,
@@ -39,6 +40,7 @@ enum Backend {
         url: String,
         _anchor: LockManager,
     },
+    Kit(MemoryServer),
     Url {
         server: TestServer,
         query: &'static str,
@@ -76,6 +78,13 @@ pub(super) async fn memory(of: Of, case: impl AsyncFn(&Rig)) {
         url,
     };
     Rig::new(of, backend, "memory".to_owned()).run(case).await;
+}
+
+/// Runs a case on the server in memory that tests control, by the clock of tokio.
+pub(super) async fn on_tokio_time(of: Of, case: impl AsyncFn(&Rig)) {
+    let backend = Backend::Kit(MemoryServer::on_tokio_time());
+    let rig = Rig::new(of, backend, "memory, on the time of tokio".to_owned());
+    rig.run(case).await;
 }
 
 /// Runs a case on every listed server, as a program with default settings does.
@@ -271,6 +280,7 @@ impl Rig {
     async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
         match &self.backend {
             Backend::Memory { url, .. } => builder.connect(url).await.unwrap(),
+            Backend::Kit(server) => server.connect(builder).unwrap(),
             Backend::Url { server, query } => {
                 let url = format!("{}{query}", server.url());
                 builder.connect(&url).await.unwrap()
@@ -311,9 +321,10 @@ impl Rig {
     /// The server underneath.
     pub(crate) fn server(&self) -> &TestServer {
         match &self.backend {
-            Backend::Memory { .. } | Backend::Quorum { .. } | Backend::Cluster { .. } => {
-                panic!("this case needs a server")
-            }
+            Backend::Memory { .. }
+            | Backend::Kit(_)
+            | Backend::Quorum { .. }
+            | Backend::Cluster { .. } => panic!("this case needs a server"),
             Backend::Url { server, .. } | Backend::Connection { server } => server,
             Backend::Tls { server, .. } => server.plain(),
             Backend::Sentinel { master, .. } => master,

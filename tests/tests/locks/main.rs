@@ -6,6 +6,7 @@ mod cancellation;
 mod extend;
 mod guarded;
 mod line;
+mod memory_server;
 mod observer;
 mod opentelemetry;
 mod own_thread;

@@ -7,9 +7,9 @@ use tokio::time::timeout;
 
 use super::super::announcements::Announcements;
 use super::Rig;
+use crate::base::clocks::ManualClock;
 use crate::base::election::LEADER;
 use crate::base::key::LockKey;
-use crate::base::time::manual::ManualClock;
 
 /// The end of a lease that nothing announces.
 #[tokio::test(start_paused = true)]

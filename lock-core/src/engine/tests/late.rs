@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::super::shared::Shared;
 use super::{Rig, soon};
+use crate::base::clocks::ManualClock;
 use crate::base::owner::Owner;
 use crate::base::sync::lock;
-use crate::base::time::manual::ManualClock;
 use crate::face::manager::LockManager;
 use crate::face::reentrant::ReentrantLock;
 use crate::store::{Events, Grant};

@@ -8,7 +8,7 @@ use crate::store::{AnyStore, OrRefused};
 impl AnyStore {
     pub(crate) async fn leader(&self, key: &LockKey) -> OrRefused<LeaderSnapshot> {
         match self {
-            Self::Memory(store) => Ok(store.leader(key)),
+            Self::Memory(store) => Ok(store.reached()?.leader(key)),
             Self::Redis(store) => election::leader(store, key).await,
             Self::Quorum(store) => store.leader(key).await,
         }

@@ -16,7 +16,7 @@ impl AnyStore {
         id: Option<&str>,
     ) -> OrRefused<u32> {
         match self {
-            Self::Memory(store) => Ok(store.run(|locks| {
+            Self::Memory(store) => Ok(store.reached()?.run(|locks| {
                 let (latches, common) = (&mut locks.latches, &mut locks.common);
                 latches.count_down(common, key, count, ttl, id)
             })),

@@ -16,7 +16,7 @@ impl AnyStore {
         to: Reweigh,
     ) -> Result<Reweighed, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.run(|locks| {
+            Self::Memory(store) => Ok(store.reached()?.run(|locks| {
                 let (locks, common) = (&mut locks.read_write, &mut locks.common);
                 locks.reweigh(common, key, token, from, to)
             })),
@@ -29,7 +29,7 @@ impl AnyStore {
     /// remembered.
     pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> OrRefused<bool> {
         match self {
-            Self::Memory(store) => Ok(store.run(|locks| {
+            Self::Memory(store) => Ok(store.reached()?.run(|locks| {
                 locks.check(key)?;
                 locks.semaphores.resize(&mut locks.common, key, from, to)
             })),

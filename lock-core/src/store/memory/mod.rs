@@ -1,6 +1,8 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
 mod common;
+#[cfg(feature = "testing")]
+mod faults;
 mod kinds;
 mod latch;
 #[cfg(test)]
@@ -13,6 +15,8 @@ use std::sync::{Arc, Mutex, Weak};
 use once_cell::sync::{Lazy, OnceCell};
 
 use self::common::Message;
+#[cfg(feature = "testing")]
+use self::faults::{Faults, away};
 use self::kinds::{Locks, of_kind};
 use super::{
     Announcer, Answer, Attempt, EventSink, Events, Passed, Released, Renewal, Scanned, Snapshot,
@@ -22,6 +26,8 @@ use crate::base::key::{LockKey, Prefix};
 use crate::base::refusal::Refusal;
 use crate::base::sync::lock;
 use crate::base::time::Clock;
+#[cfg(feature = "testing")]
+use crate::base::timers::Timers;
 use crate::base::token::{ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
@@ -31,6 +37,8 @@ static SERVERS: Lazy<Mutex<HashMap<String, Weak<InMemory>>>> = Lazy::new(Mutex::
 pub(crate) struct MemoryStore {
     server: Arc<InMemory>,
     client: OnceCell<ClientId>,
+    #[cfg(feature = "testing")]
+    timers: OnceCell<Timers>,
 }
 
 impl fmt::Debug for MemoryStore {
@@ -42,7 +50,7 @@ impl fmt::Debug for MemoryStore {
 impl MemoryStore {
     /// Opens a separate store for the empty name, and a shared one for any other name.
     pub(crate) fn open(name: &str, clock: Arc<dyn Clock>) -> Self {
-        let server = if name.is_empty() {
+        Self::over(if name.is_empty() {
             InMemory::new(clock)
         } else {
             let mut servers = lock(&SERVERS);
@@ -54,10 +62,43 @@ impl MemoryStore {
                 servers.insert(name.to_owned(), Arc::downgrade(&server));
                 server
             }
-        };
+        })
+    }
+
+    pub(crate) fn over(server: Arc<InMemory>) -> Self {
         Self {
             server,
             client: OnceCell::new(),
+            #[cfg(feature = "testing")]
+            timers: OnceCell::new(),
+        }
+    }
+
+    /// The server, unless a test has it away.
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(clippy::unnecessary_wraps, reason = "it is always there")
+    )]
+    pub(super) fn reached(&self) -> Result<&Self, StoreError> {
+        #[cfg(feature = "testing")]
+        if let Some(client) = self.client.get()
+            && self.server.faults.separate(client.as_str())
+        {
+            return Err(away());
+        }
+        Ok(self)
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn waits_with(&self, timers: Timers) {
+        let _ = self.timers.set(timers);
+    }
+
+    /// Waits as long as a test wants it to.
+    #[cfg(feature = "testing")]
+    pub(super) async fn answers(&self) {
+        if let (Some(delay), Some(timers)) = (self.server.faults.delay(), self.timers.get()) {
+            timers.sleep(delay).await;
         }
     }
 
@@ -81,17 +122,31 @@ impl Drop for MemoryStore {
 }
 
 /// The locks of all managers of one name.
-struct InMemory {
+pub(crate) struct InMemory {
     clock: Arc<dyn Clock>,
     locks: Mutex<Locks>,
+    #[cfg(feature = "testing")]
+    pub(crate) faults: Faults,
 }
 
 impl InMemory {
-    fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             clock,
             locks: Mutex::default(),
+            #[cfg(feature = "testing")]
+            faults: Faults::default(),
         })
+    }
+
+    /// Tells all clients that a test has cut their connections, or that they have one again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn tell_all(&self, tell: impl Fn(&dyn Events)) {
+        let clients = lock(&self.locks).common.clients.clone();
+        let clients: Vec<_> = clients.values().filter_map(Weak::upgrade).collect();
+        for client in clients {
+            tell(&*client);
+        }
     }
 
     fn deliver(&self, outbox: Vec<Message>) {
@@ -108,6 +163,10 @@ impl InMemory {
             | Message::Freed(token) => token.client(),
             Message::Unlocked(client, _) => client,
         };
+        #[cfg(feature = "testing")]
+        if self.faults.separate(client) {
+            return;
+        }
         let sink = lock(&self.locks).common.clients.get(client).cloned();
         if let Some(events) = sink.and_then(|sink: Weak<dyn Events>| sink.upgrade()) {
             match message {
@@ -190,12 +249,12 @@ impl MemoryStore {
         )
     }
 
-    pub(super) fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+    pub(super) fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<bool> {
         self.run(|locks| {
             let renewed = renewals.iter().map(|renewal| {
                 of_kind!(locks, renewal.key.kind(), kind, common => kind.extend(common, renewal))
             });
-            renewed.map(Ok).collect()
+            renewed.collect()
         })
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::base::claim::{Claim, PLAIN};
+use crate::base::clocks::ManualClock;
 use crate::base::owner::Owner;
 use crate::base::time::Clock;
-use crate::base::time::manual::ManualClock;
 use crate::base::token::ClientId;
 use crate::store::{Concerned, EventSink, Events, Grant, Mode, SnapshotState};
 
@@ -102,7 +102,7 @@ impl Rig {
             shortens: false,
             claim: &of(owner),
         };
-        matches!(self.store.extend(&[renewal])[..], [Ok(true)])
+        self.store.extend(&[renewal]) == [true]
     }
 
     fn remaining(&self, key: &Arc<LockKey>) -> Option<Duration> {

@@ -36,7 +36,8 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 37] = [
+const ENGINE: [&str; 38] = [
+    "losses",
     "look",
     "election",
     "resize",

@@ -6,12 +6,13 @@ use super::lists::FOLDERS;
 use super::{check, lock_core};
 
 /// What users see asks the engine, never a store. These files compose both.
-const COMPOSE: [&str; 5] = [
+const COMPOSE: [&str; 6] = [
     "face/builder.rs",
     "face/cluster.rs",
     "face/connect.rs",
     "face/quorum.rs",
     "face/sentinel.rs",
+    "face/testing/memory_server.rs",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]

@@ -134,37 +134,42 @@ pub(super) const LONG: &[&str] = &[
 pub(super) const LINES: &[(&str, usize, &str)] = &[
     (
         "",
-        316,
-        "Three features: their rows, and what only they export.",
+        320,
+        "Four features: their rows, and what only they export.",
     ),
     (
         "base",
-        4_621,
-        "The settings of a quorum came from its folder.",
+        4_694,
+        "The settings of a quorum came from its folder. Two clocks for tests.",
     ),
     (
         "engine",
-        10_124,
-        "What only a quorum needs is left out without its feature.",
+        10_155,
+        "What only a quorum needs is left out without its feature; losses that a test wants.",
     ),
-    ("face", 6_766, "A file for the settings of each feature."),
+    ("face", 6_774, "A file for the settings of each feature."),
+    (
+        "face/testing",
+        450,
+        "The server in memory that tests control.",
+    ),
     ("guide", 799, ""),
     ("private", 796, ""),
     (
         "scripts",
-        2_183,
+        2_185,
         "A vote has an edition, which scripts compare, and an undo is a script of its own.",
     ),
     (
         "store",
-        990,
+        1_003,
         "What is not over a quorum came from its folder, and what only features need is left out without them.",
     ),
-    ("store/memory", 1_461, ""),
+    ("store/memory", 1_583, "What a test does to the server."),
     ("store/quorum", 5_110, ""),
     (
         "store/redis",
-        8_464,
+        8_463,
         "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A connection may be made beside the one in use.",
     ),
     (
