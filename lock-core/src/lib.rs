@@ -204,6 +204,7 @@
 //! | `tls-webpki-roots` | no | also trusts the roots of Mozilla, which are compiled in: for systems without root certificates |
 //! | `tls-insecure` | no | `Tls::insecure`, for tests |
 //! | `tokio-util` | no | `LockGuard::cancellation`: a `CancellationToken` of the tokio-util crate |
+//! | `blocking` | no | [`blocking`]: locks for programs without async code |
 //! | `testing` | no | [`testing`]: a server in memory that a test controls |
 //! | `metrics` | no | `observe::MetricsObserver`: metrics for a recorder of the crate `metrics`, such as Prometheus |
 //! | `opentelemetry` | no | `observe::OpenTelemetryObserver`: metrics for OpenTelemetry |
@@ -251,6 +252,8 @@ pub use crate::base::quorum_node::{NodeVote, QuorumNode};
 pub use crate::base::sim;
 #[cfg(feature = "tls-rustls")]
 pub use crate::base::tls::Tls;
+#[cfg(feature = "blocking")]
+pub use crate::face::blocking;
 pub use crate::face::builder::LockManagerBuilder;
 pub use crate::face::election::{Election, Leader, Leaders, Leadership};
 pub use crate::face::global::default_manager;

@@ -31,7 +31,7 @@
 use proc_macro2::{Delimiter, Group, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{Expr, ExprAsync, Result, Token};
+use syn::{Expr, ExprAsync, Ident, Result, Token};
 
 use crate::function::{Function, Rewritten};
 use crate::key::{Keys, Made};
@@ -52,6 +52,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
         plan: &plan,
         function: function.signature.ident.unraw().to_string(),
         output,
+        is_blocking: function.is_blocking,
     };
     let Function {
         attributes,
@@ -61,6 +62,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
         key_parts: _,
         body,
         rewritten,
+        is_blocking: _,
     } = function;
     let braces = body.span();
     let statements = match rewritten {
@@ -79,6 +81,8 @@ struct Lock<'a> {
     /// The function's name.
     function: String,
     output: Output,
+    /// The function is not async.
+    is_blocking: bool,
 }
 
 impl Lock<'_> {
@@ -113,6 +117,7 @@ impl Lock<'_> {
         let (find_owner, owner) = self.owner();
         let keys = self.keys();
         let (enter, guard) = self.enter();
+        let (enter, wait) = self.call(enter);
         let edge = self.output.edge();
         let when = self.plan.when.as_ref();
         let when = when.map(|when| self.output.unless(when, &self.plan.on_busy));
@@ -122,18 +127,8 @@ impl Lock<'_> {
         let inner = quote_spanned!(inside=> #guard #edge { #statements });
         let mut block = Group::new(Delimiter::Brace, inner);
         block.set_span(body.span());
-        // Pinned by us: taken by value it would lie in two places of the function's future.
-        let body = quote_spanned! {site()=>
-            let body = __lock_core::pin!(__lock_core::Option::Some(async #capture #block));
-        };
-        // Made before the lock is asked for, the body takes the parameters out of the way, so that they are not stored
-        // twice. Where another expression may still need them, it is made after.
-        let (early, late) = if self.plan.parameters_are_needed {
-            (None, Some(body))
-        } else {
-            (Some(body), None)
-        };
-        let run = self.run();
+        let (early, late, body) = self.body(capture, &block);
+        let run = self.run(&body);
         let busy = self.output.busy(self.plan);
         let failed = self.output.failed(self.plan);
         // The alias makes a wrong `crate = ..` one error instead of one for each use. The hold is declared before the
@@ -147,10 +142,10 @@ impl Lock<'_> {
             #keys
             #options
             let hold = &__lock_core::BodyHold::new();
-            let entering = __lock_core::#enter(#manager, options, #owner, keys);
+            let entering = #enter(#manager, options, #owner, keys);
             #early
             let error = 'lock: {
-                match hold.fill(entering.await) {
+                match hold.fill(entering #wait) {
                     __lock_core::Result::Ok(()) => {}
                     #busy
                     __lock_core::Result::Err(error) => break 'lock error,
@@ -162,18 +157,55 @@ impl Lock<'_> {
         }
     }
 
+    /// The statement that makes the body before the lock is asked for, or after, and the body as it is passed on.
+    fn body(
+        &self,
+        capture: Option<Token![move]>,
+        block: &Group,
+    ) -> (Option<TokenStream>, Option<TokenStream>, TokenStream) {
+        if self.is_blocking {
+            // Where it is called, so that the compiler knows that it is called once.
+            return (None, None, quote_spanned!(site()=> #capture || #block));
+        }
+        // Pinned by us: taken by value it would lie in two places of the function's future.
+        let pinned = Some(quote_spanned! {site()=>
+            let body = __lock_core::pin!(__lock_core::Option::Some(async #capture #block));
+        });
+        let body = quote_spanned!(site()=> body);
+        // Made before the lock is asked for, the body takes the parameters out of the way, so that they are not stored
+        // twice. Where another expression may still need them, it is made after.
+        if self.plan.parameters_are_needed {
+            (None, pinned, body)
+        } else {
+            (pinned, None, body)
+        }
+    }
+
     /// The function that takes the lock or the locks, and the statement that binds the guard.
-    fn enter(&self) -> (TokenStream, Option<TokenStream>) {
+    fn enter(&self) -> (&'static str, Option<TokenStream>) {
         let name = self.plan.guard.as_ref();
         match self.plan.keys {
             Keys::One(..) => (
-                quote_spanned!(site()=> enter),
+                "enter",
                 name.map(|name| quote_spanned!(site()=> let #name: &__lock_core::LockGuard = hold.guard();)),
             ),
             Keys::Many(_) | Keys::Made(_) => (
-                quote_spanned!(site()=> enter_all),
+                "enter_all",
                 name.map(|name| quote_spanned!(site()=> let #name: &[__lock_core::LockGuard] = hold.guards();)),
             ),
+        }
+    }
+
+    /// A function of the library that waits, and what follows its call.
+    fn call(&self, name: &str) -> (TokenStream, Option<TokenStream>) {
+        let name = Ident::new(name, site());
+        if self.is_blocking {
+            (quote_spanned!(site()=> __lock_core::blocking::#name), None)
+        } else {
+            (
+                quote_spanned!(site()=> __lock_core::#name),
+                Some(quote_spanned!(site()=> .await)),
+            )
         }
     }
 
@@ -288,12 +320,13 @@ impl Lock<'_> {
     }
 
     /// Runs the body. The value of these statements is the error of a lock that was lost.
-    fn run(&self) -> TokenStream {
+    fn run(&self, body: &TokenStream) -> TokenStream {
         let lost = match &self.plan.on_lost {
             OnLost::Continue => {
-                return quote_spanned! {site()=>
-                    return __lock_core::run_to_end(hold, options, body).await;
-                };
+                let (run, wait) = self.call("run_to_end");
+                let output =
+                    self.returned(quote_spanned!(site()=> #run(hold, options, #body) #wait));
+                return quote_spanned!(site()=> return #output;);
             }
             OnLost::Cancel => quote_spanned!(site()=> error),
             OnLost::Call(function) => {
@@ -301,11 +334,22 @@ impl Lock<'_> {
                 quote_spanned!(site()=> return #value)
             }
         };
+        let (run, wait) = self.call("run");
+        let output = self.returned(quote_spanned!(site()=> output));
         quote_spanned! {site()=>
-            match __lock_core::run(hold, body).await {
-                __lock_core::Result::Ok(output) => return output,
+            match #run(hold, #body) #wait {
+                __lock_core::Result::Ok(output) => return #output,
                 __lock_core::Result::Err(error) => #lost,
             }
+        }
+    }
+
+    /// What the function returns: of one that is not async no future, whose work would be done later.
+    fn returned(&self, output: TokenStream) -> TokenStream {
+        if self.is_blocking {
+            quote_spanned!(site()=> __lock_core::blocking::no_future(#output))
+        } else {
+            output
         }
     }
 }

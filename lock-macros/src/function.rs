@@ -26,6 +26,8 @@ pub(crate) struct Function {
     pub(crate) body: Group,
     /// Of a function that is not `async` any more: the body, taken apart.
     pub(crate) rewritten: Option<Rewritten>,
+    /// A function that was never `async`: it waits on the thread that calls it.
+    pub(crate) is_blocking: bool,
 }
 
 /// The body of a function that another attribute has rewritten, with the future inside that was the body before.
@@ -55,7 +57,7 @@ impl Parse for Function {
         let start = input.span();
         let mut signature: Signature = input
             .parse()
-            .map_err(|_| Error::new(start, "`#[distributed_lock]` goes on an `async fn`"))?;
+            .map_err(|_| Error::new(start, "`#[distributed_lock]` goes on a function"))?;
         if input.peek(Token![;]) {
             return Err(Error::new(
                 signature.ident.span(),
@@ -66,8 +68,12 @@ impl Parse for Function {
         let (inner_attributes, body) = split_body(input)?;
         let rewritten = match signature.asyncness {
             Some(_) => None,
-            None => Some(Rewritten::of(&signature, &body).ok_or_else(|| not_async(&signature))?),
+            None => Rewritten::of(&signature, &body),
         };
+        let is_blocking = signature.asyncness.is_none() && rewritten.is_none();
+        if is_blocking {
+            refuse_future(&signature)?;
+        }
         Ok(Self {
             attributes,
             inner_attributes,
@@ -76,6 +82,7 @@ impl Parse for Function {
             key_parts,
             body,
             rewritten,
+            is_blocking,
         })
     }
 }
@@ -318,37 +325,31 @@ fn future_output<'a>(bounds: impl Iterator<Item = &'a TypeParamBound>) -> Option
     None
 }
 
-/// Why this function cannot wait for a lock, at the token that says so.
-fn not_async(signature: &Signature) -> Error {
+/// Refuses a function without `async` whose work would go on after its return, at the token that says so.
+fn refuse_future(signature: &Signature) -> Result<()> {
     if let Some(keyword) = signature.constness {
-        return Error::new(
+        return Err(Error::new(
             keyword.span,
-            "a `const fn` cannot wait for a lock: `#[distributed_lock]` goes on an `async fn`",
-        );
+            "a `const fn` cannot wait for a lock",
+        ));
     }
-    if let ReturnType::Type(_, output) = &signature.output {
-        if let Some(stream) = stream(output) {
-            return stream;
-        }
-        if let Type::ImplTrait(output) = &**output
-            && future_output(output.bounds.iter()).is_some()
-        {
-            return Error::new_spanned(
-                output,
-                "`#[distributed_lock]` goes on an `async fn`: write `async fn` instead of `impl Future`",
-            );
-        }
-        if boxed_output(output).is_some() {
-            return Error::new_spanned(
-                output,
-                "`#[distributed_lock]` cannot see the body of this boxed future: end the function in `Box::pin(async move { .. })`",
-            );
-        }
+    let ReturnType::Type(_, output) = &signature.output else {
+        return Ok(());
+    };
+    if let Some(stream) = stream(output) {
+        return Err(stream);
     }
-    Error::new(
-        signature.fn_token.span,
-        "`#[distributed_lock]` goes on an `async fn` (above an attribute that rewrites it)",
-    )
+    let of = |name| generic_argument(output, name).is_some();
+    let why = if let Type::ImplTrait(output) = &**output
+        && future_output(output.bounds.iter()).is_some()
+    {
+        "the work of this future would be done after the function has returned, without the lock: write `async fn` instead of `impl Future`"
+    } else if boxed_output(output).is_some() || of("BoxFuture") || of("LocalBoxFuture") {
+        "`#[distributed_lock]` cannot see the body of this boxed future: end the function in `Box::pin(async move { .. })`"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new_spanned(output, why))
 }
 
 /// The names that the parameters of a function bind.

@@ -39,6 +39,12 @@ impl Timers {
         Self(runtime)
     }
 
+    /// The runtime of the manager's thread, if it has one.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn runtime(&self) -> Option<&Handle> {
+        self.0.as_ref()
+    }
+
     /// Whether they are on a thread of the manager.
     pub(crate) fn are_own(&self) -> bool {
         self.0.is_some()

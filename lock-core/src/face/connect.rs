@@ -98,7 +98,7 @@ impl LockManagerBuilder {
         self.start(url).map(LockManager::new)
     }
 
-    fn start(mut self, url: &str) -> Result<Arc<Engine>, LockError> {
+    pub(super) fn start(mut self, url: &str) -> Result<Arc<Engine>, LockError> {
         self.check()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         if let Some(name) = url.strip_prefix("memory://") {

@@ -20,6 +20,12 @@ use crate::base::fencing::FencingToken;
 use crate::base::key::LockKey;
 use crate::base::kind::Kind;
 use crate::engine::{Announcements, Engine, Limit};
+#[cfg(feature = "blocking")]
+use crate::face::blocking::Blocking;
+#[cfg(feature = "blocking")]
+use crate::face::blocking_guard::BlockingGuard;
+#[cfg(feature = "blocking")]
+use crate::face::guard::AnyGuard;
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
@@ -572,3 +578,38 @@ impl LeaderReader {
         Ok(leader)
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    Election:
+    options { ttl, max_hold, label }
+    calls {
+        fn campaign(value: &str) -> BlockingGuard<Leadership>, held;
+        fn campaign_within(value: &str, limit: Duration) -> BlockingGuard<Leadership>, held;
+        fn leader() -> Option<Leader>;
+        fn observe() -> Blocking<Leaders>, another;
+        fn inspect() -> LockInfo;
+        fn force_release() -> bool;
+    }
+}
+
+/// The leaders of an election: each step blocks until there is another one. `None` of an item is a time without a leader.
+#[cfg(feature = "blocking")]
+impl Iterator for Blocking<Leaders> {
+    type Item = Option<Leader>;
+
+    fn next(&mut self) -> Option<Option<Leader>> {
+        let Self { face, thread } = self;
+        thread.block_on(face.next())
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl AnyGuard for Leadership {
+    fn parts(&self) -> &[LockGuard] {
+        std::slice::from_ref(&self.0)
+    }
+}
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_guard::blocking_guard! { Leadership, resign }

@@ -106,6 +106,12 @@ impl LockGuard {
         }
     }
 
+    /// The runtime of the manager's own thread, if it has one.
+    #[cfg(all(feature = "blocking", feature = "macros"))]
+    pub(crate) fn runtime(&self) -> Option<&crate::base::rt::Handle> {
+        self.view.engine.shared.timers.runtime()
+    }
+
     /// Notes whether this guard is one of several that are not all held yet. Until all are held, no work is done under it, and it is
     /// not kept for a minimum time.
     pub(crate) fn set_part(&self, is_part: bool) {

@@ -261,3 +261,15 @@ impl Latch {
         })
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    Latch:
+    sets { keep(time: Duration) }
+    calls {
+        fn count_down(id: &str) -> u32;
+        fn left() -> u32;
+        fn wait() -> ();
+        fn wait_within(limit: Duration) -> ();
+    }
+}

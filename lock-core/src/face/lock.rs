@@ -383,3 +383,14 @@ impl Lock {
         self.handle.force_release().await
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    Lock:
+    options { ttl, renew, max_hold, at_least, default_wait, unavailable_after, label }
+    takes { acquire acquire_within try_acquire -> LockGuard; }
+    calls {
+        fn inspect() -> LockInfo;
+        fn force_release() -> bool;
+    }
+}

@@ -55,6 +55,12 @@ impl LockManager {
         self.engine.shared.client.as_str()
     }
 
+    /// The runtime of its own thread, if it has one.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn thread(&self) -> Option<&crate::base::rt::Handle> {
+        self.engine.shared.timers.runtime()
+    }
+
     /// Connects with the default settings. See [`LockManagerBuilder::connect`] for URLs and errors.
     ///
     /// # Errors

@@ -1,6 +1,14 @@
 //! What users see. The root of the crate re-exports it.
 
 pub(crate) mod all;
+#[cfg(feature = "blocking")]
+pub mod blocking;
+#[cfg(feature = "blocking")]
+pub(crate) mod blocking_face;
+#[cfg(feature = "blocking")]
+pub(crate) mod blocking_guard;
+#[cfg(feature = "blocking")]
+pub(crate) mod blocking_manager;
 pub(crate) mod builder;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;

@@ -72,7 +72,7 @@ impl MultiLock {
     }
 
     /// The same change for each lock.
-    fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
+    pub(crate) fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
         self.locks.iter_mut().for_each(change);
         self
     }
@@ -264,3 +264,14 @@ impl MultiGuard {
         released.into_iter().collect()
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    MultiLock:
+    options { ttl, renew, max_hold, at_least, default_wait, unavailable_after, label }
+    takes { acquire acquire_within try_acquire -> MultiGuard; }
+    calls {}
+}
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_guard::blocking_guard! { MultiGuard, release }

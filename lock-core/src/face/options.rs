@@ -48,7 +48,7 @@ macro_rules! named {
                 self.handle.name()
             }
 
-            fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
+            pub(crate) fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
                 change(&mut self.handle);
                 self
             }

@@ -198,3 +198,15 @@ impl ReentrantLock {
         })
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    ReentrantLock:
+    options { ttl, renew, max_hold, default_wait, unavailable_after, label }
+    sets { owner(owner: &Owner) }
+    takes { acquire acquire_within try_acquire -> LockGuard; }
+    calls {
+        fn inspect() -> LockInfo;
+        fn force_release() -> bool;
+    }
+}

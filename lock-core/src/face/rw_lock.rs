@@ -236,3 +236,23 @@ impl WriteGuard {
         Ok(ReadGuard(self.0))
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    RwLock:
+    options { ttl, renew, max_hold, default_wait, unavailable_after, label }
+    takes {
+        read read_within try_read -> ReadGuard;
+        write write_within try_write -> WriteGuard;
+    }
+    calls {
+        fn inspect() -> LockInfo;
+        fn force_release() -> bool;
+    }
+}
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_guard::blocking_guard! { ReadGuard, release, try_upgrade -> WriteGuard or (Self, LockError) }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_guard::blocking_guard! { WriteGuard, release, downgrade -> ReadGuard or LockError }

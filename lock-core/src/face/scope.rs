@@ -26,6 +26,19 @@ impl Scope {
         views: impl DoubleEndedIterator<Item = LockView>,
         body: F,
     ) -> TaskLocalFuture<Self, F> {
+        INNERMOST.scope(Self::under(views), body)
+    }
+
+    /// As [`run`](Self::run), for code that is not async.
+    #[cfg(all(feature = "blocking", feature = "macros"))]
+    pub(crate) fn run_here<T>(
+        views: impl DoubleEndedIterator<Item = LockView>,
+        body: impl FnOnce() -> T,
+    ) -> T {
+        INNERMOST.sync_scope(Self::under(views), body)
+    }
+
+    fn under(views: impl DoubleEndedIterator<Item = LockView>) -> Self {
         let outer = INNERMOST.try_with(Self::clone).ok();
         let scope = views.rev().fold(outer, |outer, view| {
             Some(Self(Arc::new(Level { view, outer })))
@@ -33,7 +46,7 @@ impl Scope {
         let Some(scope) = scope else {
             unreachable!("a scope is opened under at least one lock")
         };
-        INNERMOST.scope(scope, body)
+        scope
     }
 
     /// The innermost lock that the caller runs under.

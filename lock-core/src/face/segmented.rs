@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 use crate::base::error::LockError;
 use crate::engine::Limit;
+#[cfg(feature = "blocking")]
+use crate::face::guard::AnyGuard;
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
@@ -134,7 +136,7 @@ impl SegmentedLock {
         label ", for each segment"
     }
 
-    fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
+    pub(crate) fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
         if let Ok(locks) = &mut self.locks {
             Arc::make_mut(locks).iter_mut().for_each(change);
         }
@@ -410,3 +412,23 @@ impl Deref for SegmentGuard {
         &self.guard
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    SegmentedLock:
+    options { ttl, renew, max_hold, unavailable_after, label }
+    takes { acquire acquire_within try_acquire -> SegmentGuard; }
+    calls {
+        fn inspect() -> Vec<LockInfo>;
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl AnyGuard for SegmentGuard {
+    fn parts(&self) -> &[LockGuard] {
+        std::slice::from_ref(&self.guard)
+    }
+}
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_guard::blocking_guard! { SegmentGuard, release }

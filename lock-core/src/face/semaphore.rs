@@ -157,3 +157,16 @@ impl Semaphore {
         force_release
     }
 }
+
+#[cfg(feature = "blocking")]
+crate::face::blocking_face::blocking_face! {
+    Semaphore:
+    options { ttl, renew, max_hold, default_wait, unavailable_after, label }
+    sets { permits(permits: u32) }
+    takes { acquire acquire_within try_acquire -> LockGuard; }
+    calls {
+        fn resize(max: u32) -> ();
+        fn inspect() -> LockInfo;
+        fn force_release() -> bool;
+    }
+}

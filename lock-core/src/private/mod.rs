@@ -1,5 +1,10 @@
 //! The functions that `#[distributed_lock]` expands to. Not for use by hand: they change with the attribute.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+#[cfg(not(feature = "blocking"))]
+#[path = "no_blocking.rs"]
+pub mod blocking;
 mod key;
 mod outcome;
 mod owner;
@@ -115,6 +120,21 @@ impl BodyHold {
         self.guards().iter().all(|guard| guard.is_held())
     }
 
+    /// Says that the body went on without the lock.
+    fn notes_overlap(&self, options: &Options) {
+        for guard in self.guards() {
+            if !guard.is_held() {
+                // The loss has its own warning.
+                tracing::info!(
+                    target: "lock_core",
+                    function = options.function,
+                    key = guard.key(),
+                    "the lock was lost and the function continued: its work may have overlapped with the work of another holder"
+                );
+            }
+        }
+    }
+
     fn boxed_release(&self) -> Boxed<'_, ()> {
         Box::pin(release_all(self.guards()))
     }
@@ -222,17 +242,7 @@ pub async fn run_to_end<F: Future>(
 ) -> F::Output {
     let run = poll_fn(|context| hold.poll(body.as_mut(), context));
     let output = hold.in_their_scope(run).await;
-    for guard in hold.guards() {
-        if !guard.is_held() {
-            // The loss has its own warning.
-            tracing::info!(
-                target: "lock_core",
-                function = options.function,
-                key = guard.key(),
-                "the lock was lost and the function continued: its work may have overlapped with the work of another holder"
-            );
-        }
-    }
+    hold.notes_overlap(options);
     hold.boxed_release().await;
     output
 }

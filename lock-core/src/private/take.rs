@@ -53,7 +53,7 @@ pub fn listed(keys: impl IntoIterator<Item = impl KeyText>) -> Vec<String> {
     keys.map(|key| key.to_key()).collect()
 }
 
-fn manager(client: Option<&LockManager>) -> Result<LockManager, LockError> {
+pub(super) fn manager(client: Option<&LockManager>) -> Result<LockManager, LockError> {
     client.map_or_else(crate::default_manager, |manager| Ok(manager.clone()))
 }
 

@@ -8,6 +8,7 @@
 mod arguments;
 mod attribute_no_prelude;
 mod behaviour;
+mod blocking;
 mod current;
 mod future_size;
 mod hygiene;

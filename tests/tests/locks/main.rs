@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod batch;
+mod blocking;
 mod cancellation;
 mod extend;
 mod guarded;
