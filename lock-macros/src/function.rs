@@ -330,7 +330,7 @@ fn refuse_future(signature: &Signature) -> Result<()> {
     if let Some(keyword) = signature.constness {
         return Err(Error::new(
             keyword.span,
-            "a `const fn` cannot wait for a lock",
+            "a `const fn` cannot wait for a lock: `#[distributed_lock]` goes on an `async fn`",
         ));
     }
     let ReturnType::Type(_, output) = &signature.output else {
@@ -343,7 +343,7 @@ fn refuse_future(signature: &Signature) -> Result<()> {
     let why = if let Type::ImplTrait(output) = &**output
         && future_output(output.bounds.iter()).is_some()
     {
-        "the work of this future would be done after the function has returned, without the lock: write `async fn` instead of `impl Future`"
+        "`#[distributed_lock]` goes on an `async fn`: write `async fn` instead of `impl Future`"
     } else if boxed_output(output).is_some() || of("BoxFuture") || of("LocalBoxFuture") {
         "`#[distributed_lock]` cannot see the body of this boxed future: end the function in `Box::pin(async move { .. })`"
     } else {
