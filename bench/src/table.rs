@@ -144,6 +144,7 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
         ("g", _) => (&USED, None),
         ("j", _) => (&SEMAPHORE, Some(Who::Redisson.name())),
         ("k", _) => (&SEVERAL, Some(Who::RedissonMulti.name())),
+        ("m", _) => (&CYCLE, Some(Who::Ours.name())),
         ("l", _) => (&INSTRUCTIONS, Some(Who::Floor.name())),
         ("h", _) => (&VOTED, Some(Who::Floor.name())),
         _ => (&HOT, Some(Who::Rslock.name())),

@@ -53,6 +53,14 @@ pub(super) fn steps() -> Vec<Step> {
         steps.push(step("a", variant, flavor, false, near.clone()));
     }
     let flavor = Flavor::MultiThread;
+    let blocking = vec![
+        ("blocking", Side::Blocking),
+        (Who::Ours.name(), Side::Lock(Who::Ours)),
+    ];
+    for (variant, far) in [("near", false), ("0.5 ms away", true)] {
+        let variant = variant.to_owned();
+        steps.push(step("m", variant, flavor, far, blocking.clone()));
+    }
     for (variant, far) in [(LEFT, false), (LEFT_FAR, true)] {
         steps.push(step("a", variant.to_owned(), flavor, far, left.clone()));
     }

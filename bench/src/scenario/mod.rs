@@ -27,7 +27,7 @@ pub(crate) use self::semaphore::WAITERS;
 pub(crate) use self::several::HOLDS;
 
 /// Every scenario with a line about it.
-pub(crate) const ALL: [(&str, &str); 13] = [
+pub(crate) const ALL: [(&str, &str); 14] = [
     ("attribute", "#[distributed_lock] against a guard by hand"),
     ("a", "uncontended: one task locks and releases"),
     ("b", "64 tasks on 64 keys over one connection"),
@@ -58,6 +58,10 @@ pub(crate) const ALL: [(&str, &str); 13] = [
     (
         "l",
         "instructions of a server and of a client, as valgrind counts them",
+    ),
+    (
+        "m",
+        "a thread that blocks, uncontended: it locks and releases, beside a task",
     ),
 ];
 

@@ -2,7 +2,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lock_core::{LockError, LockManager, distributed_lock};
+use futures_util::future::{FutureExt, ready as known};
+use lock_core::blocking::Blocking;
+use lock_core::{LockError, LockManager, LockManagerBuilder, distributed_lock};
 use serde::{Deserialize, Serialize};
 
 use super::{Flavor, Outcome, ready};
@@ -37,6 +39,8 @@ pub(crate) enum Side {
     Annotated { waits: bool },
     /// The same with a guard by hand.
     ByHand { waits: bool },
+    /// Acquire and release by a thread that blocks.
+    Blocking,
 }
 
 impl Alternate {
@@ -109,14 +113,16 @@ enum Ready {
     Left(Connected),
     Annotated { locks: LockManager, waits: bool },
     ByHand { locks: LockManager, waits: bool },
+    Blocking(Blocking<LockManager>),
 }
 
 impl Ready {
     async fn connect(side: Side, urls: &[String]) -> Result<Self> {
-        let locks = async || -> Result<LockManager> {
+        let with = async |settings: LockManagerBuilder| -> Result<LockManager> {
             let server = urls.first().context("there is no server")?;
-            Ok(settings()?.connect(&url(server)).await?)
+            Ok(settings.connect(&url(server)).await?)
         };
+        let locks = async || with(settings()?).await;
         Ok(match side {
             Side::Lock(who) => Self::Lock(who.connect(urls).await?),
             Side::Left(who) => Self::Left(who.connect(urls).await?),
@@ -128,6 +134,7 @@ impl Ready {
                 locks: locks().await?,
                 waits,
             },
+            Side::Blocking => Self::Blocking(Blocking::of(with(settings()?.own_thread()).await?)?),
         })
     }
 
@@ -154,6 +161,16 @@ impl Ready {
             &Self::ByHand { ref locks, waits } => {
                 let call = || async { Ok(by_hand(locks, waits, black_box(7)).await.map(ignore)?) };
                 timed(calls, times, call).await
+            }
+            Self::Blocking(locks) => {
+                let call = || {
+                    let released = locks.lock(key).acquire().and_then(|guard| guard.release());
+                    known(released.map_err(Into::into))
+                };
+                tokio::task::block_in_place(|| {
+                    let calls = timed(calls, times, call).now_or_never();
+                    calls.context("it waits")?
+                })
             }
         }
     }

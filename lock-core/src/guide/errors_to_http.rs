@@ -70,6 +70,32 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # A lock around each request
+//!
+//! A layer needs no type of this crate. With axum, for one request at a time to each path:
+//!
+//! ```ignore
+//! async fn one_at_a_time(State(locks): State<LockManager>, request: Request, next: Next) -> Response {
+//!     let lock = locks.lock(request.uri().path()).default_wait(Duration::from_secs(2));
+//!     match lock.with(async |_| next.run(request).await).await {
+//!         Ok(response) => response,
+//!         Err(LockError::Busy { .. } | LockError::TimedOut { .. }) => {
+//!             (StatusCode::CONFLICT, [(header::RETRY_AFTER, "1")]).into_response()
+//!         }
+//!         Err(LockError::Unavailable { .. } | LockError::ShutDown) => {
+//!             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")]).into_response()
+//!         }
+//!         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+//!     }
+//! }
+//!
+//! let app = Router::new()
+//!     .route("/cart/{customer}", get(show))
+//!     .layer(from_fn_with_state(locks, one_at_a_time));
+//! ```
+//!
+//! The lock is held until the handler has made its response, and not while a body is streamed. If the lock is lost, the handler is cancelled.
+//!
 //! The example [`annotated_service`] is a service with axum that answers like this.
 //!
 //! [`annotated_service`]: https://github.com/lock-core/lock-core/blob/main/examples/annotated_service.rs

@@ -152,6 +152,34 @@
 //!
 //! Where a test decides when a lease is renewed and when it ends, it turns a [`ManualClock`](crate::testing::ManualClock) of its own.
 //!
+//! # A blocking program
+//!
+//! With the feature `blocking`: the server gives its managers to programs without async code as well. They have a thread of their own, and so
+//! the time of the system, or that of a `ManualClock`.
+//!
+//! ```
+//! # #[cfg(feature = "blocking")] fn main() -> Result<(), lock_core::LockError> {
+//! use lock_core::blocking::Blocking;
+//! use lock_core::testing::MemoryServer;
+//! use lock_core::{LockError, LockManager, LossReason};
+//!
+//! fn import(locks: &Blocking<LockManager>, lines: &[&str]) -> Result<usize, LockError> {
+//!     let guard = locks.lock("import").acquire()?;
+//!     let done = lines.iter().take_while(|_| guard.is_held()).count();
+//!     guard.release().map(|()| done)
+//! }
+//!
+//! let server = MemoryServer::new();
+//! let locks = Blocking::of(server.connect(LockManager::builder().own_thread())?)?;
+//! assert_eq!(import(&locks, &["a", "b"])?, 2);
+//!
+//! let guard = locks.lock("import").acquire()?;
+//! server.lose("import", LossReason::Gone);
+//! assert_eq!(guard.losses().recv(), Ok(LossReason::Gone));
+//! # Ok(()) }
+//! # #[cfg(not(feature = "blocking"))] fn main() {}
+//! ```
+//!
 //! # Errors
 //!
 //! The variants of [`LockError`](crate::LockError) have public fields, and [`Cause::new`](crate::Cause::new) makes the cause of an

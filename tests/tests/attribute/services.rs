@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_trait::async_trait;
 use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use lock_core::{LockError, LockGuard, LockManager, distributed_lock};
@@ -272,5 +273,49 @@ async fn axum_handlers() {
     tokio::time::timeout(Duration::from_secs(60), tests)
         .await
         .unwrap();
+    server.abort();
+}
+
+/// As on the page about errors and HTTP.
+async fn one_at_a_time(State(locks): State<LockManager>, request: Request, next: Next) -> Response {
+    let lock = locks.lock(request.uri().path());
+    let lock = lock.default_wait(Duration::from_millis(20));
+    match lock.with(async |_| next.run(request).await).await {
+        Ok(response) => response,
+        Err(LockError::Busy { .. } | LockError::TimedOut { .. }) => {
+            (StatusCode::CONFLICT, [(header::RETRY_AFTER, "1")]).into_response()
+        }
+        Err(LockError::Unavailable { .. } | LockError::ShutDown) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(header::RETRY_AFTER, "1")],
+        )
+            .into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+#[tokio::test]
+async fn a_layer_holds_a_lock_around_each_request() {
+    let locks = memory().await;
+    let app = axum::Router::new()
+        .route("/cart/{customer}", get(async || "empty"))
+        .layer(from_fn_with_state(locks.clone(), one_at_a_time));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let get = async |customer| request(address, &format!("GET /cart/{customer}"), "").await;
+    let shown = get("ada").await;
+    assert!(shown.starts_with("HTTP/1.1 200"), "{shown}");
+    let _held = locks.lock("/cart/ada").acquire().await.unwrap();
+    let busy = get("ada").await;
+    assert!(busy.starts_with("HTTP/1.1 409"), "{busy}");
+    assert!(busy.contains("retry-after: 1"), "{busy}");
+    assert!(get("bob").await.starts_with("HTTP/1.1 200"));
+    locks.shutdown(Duration::ZERO).await;
+    let away = get("bob").await;
+    assert!(
+        away.starts_with("HTTP/1.1 503") && away.contains("retry-after: 1"),
+        "{away}"
+    );
     server.abort();
 }

@@ -157,7 +157,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
         450,
         "The server in memory that tests control.",
     ),
-    ("guide", 799, ""),
+    ("guide", 853, "A blocking program in tests, and a lock around each request."),
     (
         "private",
         955,
