@@ -157,7 +157,11 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
         450,
         "The server in memory that tests control.",
     ),
-    ("guide", 853, "A blocking program in tests, and a lock around each request."),
+    (
+        "guide",
+        853,
+        "A blocking program in tests, and a lock around each request.",
+    ),
     (
         "private",
         955,
