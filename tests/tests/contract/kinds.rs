@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use lock_core::blocking::{Blocking, BlockingGuard};
 use lock_core::{
     LockError, LockGuard, LockInfo, LockManager, Owner, ReentrantLock, RwLock, Semaphore,
     WriteGuard,
@@ -19,6 +20,8 @@ pub(crate) enum Of {
     Writer,
     /// A reentrant lock, each acquisition of which has an owner of its own.
     Reentrant,
+    /// An exclusive lock through the blocking face: each call waits on a thread that blocks.
+    Blocking,
 }
 
 /// The acquisitions of reentrant locks that are under way in a rig. These locks have no queue on the server, so each manager
@@ -43,12 +46,19 @@ pub(crate) enum Lock {
     Semaphore(Semaphore),
     Writer(RwLock),
     Reentrant(ReentrantLock, Arc<()>, UnderWay),
+    Blocking(Blocking<lock_core::Lock>),
 }
 
 #[derive(Debug)]
 pub(crate) enum Guard {
     Lock(LockGuard),
     Writer(WriteGuard),
+    Blocking(BlockingGuard<LockGuard>),
+}
+
+/// On a thread that may block.
+async fn blocks<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(call).await.unwrap()
 }
 
 impl Manager {
@@ -71,6 +81,10 @@ impl Manager {
                 Arc::clone(&self.identity),
                 Arc::clone(&self.under_way),
             ),
+            Of::Blocking => {
+                let locks = Blocking::of(self.locks.clone()).expect("a thread of its own");
+                Lock::Blocking(locks.lock(key))
+            }
         }
     }
 }
@@ -94,6 +108,7 @@ macro_rules! options {
                 Self::Reentrant(lock, manager, under_way) => {
                     Self::Reentrant(lock.$option(value), manager, under_way)
                 }
+                Self::Blocking(lock) => Self::Blocking(lock.$option(value)),
             }
         })+
     };
@@ -105,6 +120,7 @@ impl Lock {
     pub(crate) fn at_least(self, least: Duration) -> Self {
         match self {
             Self::Exclusive(lock) => Self::Exclusive(lock.at_least(least)),
+            Self::Blocking(lock) => Self::Blocking(lock.at_least(least)),
             Self::Semaphore(_) | Self::Writer(_) | Self::Reentrant(..) => {
                 panic!("this case needs an exclusive lock")
             }
@@ -117,6 +133,7 @@ impl Lock {
             Self::Semaphore(lock) => lock.key(),
             Self::Writer(lock) => lock.key(),
             Self::Reentrant(lock, ..) => lock.key(),
+            Self::Blocking(lock) => lock.face().key(),
         }
     }
 
@@ -129,6 +146,7 @@ impl Lock {
                 Self::Semaphore(lock) => Guard::Lock(lock.acquire().await?),
                 Self::Writer(lock) => Guard::Writer(lock.write().await?),
                 Self::Reentrant(lock, ..) => Guard::Lock(apart(&lock).acquire().await?),
+                Self::Blocking(lock) => Guard::Blocking(blocks(move || lock.acquire()).await?),
             })
         }
     }
@@ -140,6 +158,10 @@ impl Lock {
             Self::Semaphore(lock) => Guard::Lock(lock.acquire_within(limit).await?),
             Self::Writer(lock) => Guard::Writer(lock.write_within(limit).await?),
             Self::Reentrant(lock, ..) => Guard::Lock(apart(lock).acquire_within(limit).await?),
+            Self::Blocking(lock) => {
+                let lock = lock.clone();
+                Guard::Blocking(blocks(move || lock.acquire_within(limit)).await?)
+            }
         })
     }
 
@@ -149,6 +171,11 @@ impl Lock {
             Self::Semaphore(lock) => lock.try_acquire().await?.map(Guard::Lock),
             Self::Writer(lock) => lock.try_write().await?.map(Guard::Writer),
             Self::Reentrant(lock, ..) => apart(lock).try_acquire().await?.map(Guard::Lock),
+            Self::Blocking(lock) => {
+                let lock = lock.clone();
+                let tried = blocks(move || lock.try_acquire()).await?;
+                tried.map(Guard::Blocking)
+            }
         })
     }
 
@@ -162,6 +189,8 @@ impl Lock {
             Self::Semaphore(lock) => Box::pin(lock.with(body)).await,
             Self::Writer(lock) => Box::pin(lock.with_write(async |guard| body(guard).await)).await,
             Self::Reentrant(lock, ..) => Box::pin(lock.with(body)).await,
+            // There is no blocking form.
+            Self::Blocking(lock) => Box::pin(lock.face().with(body)).await,
         }
     }
 
@@ -171,6 +200,10 @@ impl Lock {
             Self::Semaphore(lock) => lock.inspect().await,
             Self::Writer(lock) => lock.inspect().await,
             Self::Reentrant(lock, ..) => lock.inspect().await,
+            Self::Blocking(lock) => {
+                let lock = lock.clone();
+                blocks(move || lock.inspect()).await
+            }
         }
     }
 
@@ -209,6 +242,10 @@ impl Lock {
             Self::Semaphore(lock) => lock.force_release().await,
             Self::Writer(lock) => lock.force_release().await,
             Self::Reentrant(lock, ..) => lock.force_release().await,
+            Self::Blocking(lock) => {
+                let lock = lock.clone();
+                blocks(move || lock.force_release()).await
+            }
         }
     }
 }
@@ -222,6 +259,7 @@ impl Guard {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Writer(guard) => guard.release().await,
+            Self::Blocking(guard) => blocks(move || guard.release()).await,
         }
     }
 }
@@ -233,6 +271,7 @@ impl Deref for Guard {
         match self {
             Self::Lock(guard) => guard,
             Self::Writer(guard) => guard,
+            Self::Blocking(guard) => guard,
         }
     }
 }

@@ -265,6 +265,10 @@ impl Rig {
             .default_ttl(LONG)
             .quorum_wait(LONG * 4)
             .poll_interval(Duration::from_millis(10));
+        let builder = match self.of {
+            Of::Blocking => builder.own_thread(),
+            _ => builder,
+        };
         let builder = match self.handover_limit {
             Some(most) => builder.handover_limit(most),
             None => builder,
@@ -334,7 +338,7 @@ impl Rig {
     /// The key of this lock on the server.
     pub(crate) fn stored(&self, key: &str) -> String {
         match self.of {
-            Of::Exclusive | Of::Semaphore | Of::Writer => format!("lock:{key}"),
+            Of::Exclusive | Of::Semaphore | Of::Writer | Of::Blocking => format!("lock:{key}"),
             Of::Reentrant => key.to_owned(),
         }
     }
@@ -342,7 +346,7 @@ impl Rig {
     /// The keys that stay on the server when nothing is held: the counter of the fencing tokens, of which a semaphore has none.
     pub(crate) fn lasting_keys(&self) -> &'static [&'static str] {
         match self.of {
-            Of::Exclusive | Of::Writer | Of::Reentrant => &["lock-core:fence"],
+            Of::Exclusive | Of::Writer | Of::Reentrant | Of::Blocking => &["lock-core:fence"],
             Of::Semaphore => &[],
         }
     }
