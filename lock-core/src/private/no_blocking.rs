@@ -38,6 +38,7 @@ pub fn run<T>(_: &BodyHold, _: impl FnOnce() -> T) -> Result<T, LockError> {
 }
 
 /// As the function with the feature.
+#[must_use]
 pub fn run_to_end<T>(_: &BodyHold, _: &Options, _: impl FnOnce() -> T) -> T {
     unreachable!("the feature is missing")
 }

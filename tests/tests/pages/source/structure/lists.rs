@@ -164,7 +164,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ),
     (
         "private",
-        955,
+        956,
         "Functions that are not async, with the feature and without.",
     ),
     (
