@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
+#[cfg(feature = "testing")]
+use tokio::time::Instant;
 
+#[cfg(feature = "testing")]
+use crate::base::rt::Handle;
 use crate::base::time::{BootTimer, Clock, Moment, nanos};
 
 /// A clock that stands still until a test turns it: for tests that decide when a lease is renewed, and when it ends.
@@ -58,7 +62,9 @@ impl ManualClock {
     /// Turns the clock. From then on leases that end within this time are over. Renewals and notifications follow while the test awaits
     /// something.
     pub fn advance(&self, by: Duration) {
-        self.0.now.fetch_add(nanos(by), Ordering::SeqCst);
+        let order = Ordering::SeqCst;
+        let turn = |now: u64| Some(now.saturating_add(nanos(by)).min(Moment::NEVER.0 - 1));
+        let _ = self.0.now.fetch_update(order, order, turn);
         self.0.turned.send_replace(());
     }
 }
@@ -77,16 +83,19 @@ impl Clock for ManualClock {
 #[cfg(feature = "testing")]
 #[derive(Debug)]
 pub(crate) struct TokioClock {
-    began: tokio::time::Instant,
-    runtime: Option<crate::base::rt::Handle>,
+    began: Instant,
+    runtime: Option<Handle>,
+    /// The last time that was read.
+    last: AtomicU64,
 }
 
 #[cfg(feature = "testing")]
 impl TokioClock {
     pub(crate) fn new() -> Self {
         Self {
-            began: tokio::time::Instant::now(),
-            runtime: crate::base::rt::Handle::try_current().ok(),
+            began: Instant::now(),
+            runtime: Handle::try_current().ok(),
+            last: AtomicU64::new(1 << 60),
         }
     }
 }
@@ -94,9 +103,16 @@ impl TokioClock {
 #[cfg(feature = "testing")]
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
-        // Also on a thread of no runtime, where a guard may be dropped.
-        let _entered = self.runtime.as_ref().map(crate::base::rt::Handle::enter);
-        Moment(1 << 60) + self.began.elapsed()
+        // A guard may be dropped while its thread ends, where no runtime can be entered any more.
+        let ends = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        if ends {
+            return Moment(self.last.load(Ordering::Relaxed));
+        }
+        // It may be a thread of no runtime.
+        let _entered = self.runtime.as_ref().map(Handle::enter);
+        let now = Moment(1 << 60) + self.began.elapsed();
+        self.last.fetch_max(now.0, Ordering::Relaxed);
+        now
     }
 
     fn is_of_a_runtime(&self) -> bool {

@@ -1,5 +1,7 @@
 //! What every layer uses: names, times, tokens, settings, errors.
 
+#[cfg(feature = "testing")]
+pub(crate) mod asked;
 pub(crate) mod backoff;
 pub(crate) mod beside;
 pub(crate) mod claim;

@@ -23,7 +23,7 @@
 //! # A lock that is lost
 //!
 //! Nothing can stop code that does not await. Ask [`is_held`](crate::LockView::is_held) between steps, or be told:
-//! [`losses`](BlockingGuard::losses) is a channel, and [`on_loss`](BlockingGuard::on_loss) calls a function.
+//! [`losses`](BlockingGuard::losses) is a channel, and [`on_loss`](BlockingGuard::on_loss) calls a quick function.
 //!
 //! # Inside async code
 //!

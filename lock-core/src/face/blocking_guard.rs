@@ -1,8 +1,9 @@
 //! The guards of a program without async code.
 
 use std::ops::Deref;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::select_all;
@@ -44,11 +45,15 @@ pub struct BlockingGuard<G> {
 
 /// The tasks that wait for a loss. They end with the guard.
 #[derive(Debug, Default)]
-struct Watchers(Mutex<Vec<AbortHandle>>);
+pub(in crate::face) struct Watchers {
+    tasks: Mutex<Vec<AbortHandle>>,
+    over: Arc<AtomicBool>,
+}
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        lock(&self.0).iter().for_each(AbortHandle::abort);
+        self.over.store(true, Ordering::SeqCst);
+        lock(&self.tasks).iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -71,9 +76,33 @@ impl<G> BlockingGuard<G> {
         self.thread.block_on(future)
     }
 
+    /// Without the watchers: a lock that is released was not lost.
     pub(in crate::face) fn into_parts(self) -> (G, Handle) {
-        // The watchers end: a lock that is released was not lost.
         (self.guard, self.thread)
+    }
+
+    /// The guard becomes another one of the same hold, or stays.
+    pub(in crate::face) fn changes<F, N, E>(
+        self,
+        change: impl FnOnce(G) -> F,
+    ) -> Result<BlockingGuard<N>, E::Blocking>
+    where
+        F: Future<Output = Result<N, E>>,
+        E: NotChanged,
+    {
+        let Self {
+            guard,
+            thread,
+            watchers,
+        } = self;
+        match thread.block_on(change(guard)) {
+            Ok(guard) => Ok(BlockingGuard {
+                guard,
+                thread,
+                watchers,
+            }),
+            Err(why) => Err(why.blocking(thread, watchers)),
+        }
     }
 }
 
@@ -89,20 +118,24 @@ impl<G: AnyGuard> BlockingGuard<G> {
         self.thread.block_on(first_loss(&self.views()))
     }
 
-    /// Calls a function when the lock is lost, *before* the server may grant it to another holder, if the machine runs the thread in time;
-    /// of several locks for the first. It is not called once the guard is released or dropped. It runs on a thread of its own, so it may
-    /// block, and use locks.
+    /// Calls a function when the lock is lost, *before* the server may grant it to another holder, if the machine runs the manager's thread
+    /// in time; of several locks for the first. It is not called once the guard is released or dropped.
+    ///
+    /// It runs on the manager's thread: it must be quick, and calls that block panic there. For work that takes long, wait for
+    /// [`losses`](Self::losses) on a thread of your own.
     pub fn on_loss(&self, call: impl FnOnce(LossReason) + Send + 'static) {
-        let views = self.views();
+        let (views, over) = (self.views(), Arc::clone(&self.watchers.over));
         let task = self.thread.spawn(async move {
             let reason = first_loss(&views).await;
-            tokio::task::spawn_blocking(move || call(reason));
+            if !over.load(Ordering::SeqCst) {
+                call(reason);
+            }
         });
-        lock(&self.watchers.0).push(task.abort_handle());
+        lock(&self.watchers.tasks).push(task.abort_handle());
     }
 
     /// A channel with the reason when the lock is lost, as for [`on_loss`](Self::on_loss). It ends without one when the guard is released or
-    /// dropped.
+    /// dropped. Each call makes a channel, which lasts as long as the guard.
     #[must_use]
     pub fn losses(&self) -> Receiver<LossReason> {
         let (tell, losses) = channel();
@@ -137,14 +170,14 @@ impl<G> Deref for BlockingGuard<G> {
 pub(in crate::face) trait NotChanged {
     type Blocking;
 
-    fn blocking(self, thread: Handle) -> Self::Blocking;
+    fn blocking(self, thread: Handle, watchers: Watchers) -> Self::Blocking;
 }
 
 /// The lock is released.
 impl NotChanged for LockError {
     type Blocking = Self;
 
-    fn blocking(self, _: Handle) -> Self {
+    fn blocking(self, _: Handle, _: Watchers) -> Self {
         self
     }
 }
@@ -153,18 +186,14 @@ impl NotChanged for LockError {
 impl<G> NotChanged for (G, LockError) {
     type Blocking = (BlockingGuard<G>, LockError);
 
-    fn blocking(self, thread: Handle) -> Self::Blocking {
-        (BlockingGuard::new(self.0, thread), self.1)
-    }
-}
-
-pub(in crate::face) fn changed<G, E: NotChanged>(
-    changed: Result<G, E>,
-    thread: Handle,
-) -> Result<BlockingGuard<G>, E::Blocking> {
-    match changed {
-        Ok(guard) => Ok(BlockingGuard::new(guard, thread)),
-        Err(why) => Err(why.blocking(thread)),
+    fn blocking(self, thread: Handle, watchers: Watchers) -> Self::Blocking {
+        let (guard, why) = self;
+        let guard = BlockingGuard {
+            guard,
+            thread,
+            watchers,
+        };
+        (guard, why)
     }
 }
 
@@ -214,9 +243,7 @@ macro_rules! blocking_guard {
                 #[allow(clippy::result_large_err, reason = "a guard and an error, as async")]
                 #[track_caller]
                 pub fn $change(self) -> Result<$crate::face::blocking_guard::BlockingGuard<$Next>, $error> {
-                    let (guard, thread) = self.into_parts();
-                    let changed = thread.block_on(guard.$change());
-                    $crate::face::blocking_guard::changed(changed, thread)
+                    self.changes($Guard::$change)
                 }
             )?
         }

@@ -150,6 +150,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! While such a test waits for a thread of its own, time runs on as fast as the machine: use `spawn_blocking`, which stops it.
+//!
 //! Where a test decides when a lease is renewed and when it ends, it turns a [`ManualClock`](crate::testing::ManualClock) of its own.
 //!
 //! # A blocking program

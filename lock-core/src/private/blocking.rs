@@ -1,6 +1,6 @@
 //! A function that is not async: it waits for its lock on the thread that calls it.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 
 use super::{BodyHold, Guards, Options, take};
 use crate::base::error::LockError;
@@ -81,19 +81,34 @@ fn wait_for<F: Future>(hold: &BodyHold, future: F) -> F::Output {
     }
 }
 
-/// A return type that is no future: a future would do its work after the function has returned, without the lock.
+/// A return type without a future: a future would do its work after the function has returned, without the lock.
+///
+/// ```compile_fail,E0283
+/// use lock_core::{LockError, LockManager, distributed_lock};
+///
+/// #[distributed_lock(key = "a", client = locks)]
+/// fn work(locks: &LockManager) -> Result<std::future::Ready<u32>, LockError> {
+///     Ok(std::future::ready(7))
+/// }
+/// ```
 pub trait NoFuture<A> {}
 
-/// Of all types.
+/// Of all types. Those with a future have a second one, and the compiler cannot choose.
 #[derive(Debug)]
 pub struct Any;
 
-/// Of futures. So a future has two, and the compiler cannot choose.
+/// Of futures.
 #[derive(Debug)]
 pub struct IsFuture;
 
+/// Of a `Result` or an `Option` of a future.
+#[derive(Debug)]
+pub struct HasFuture;
+
 impl<T: ?Sized> NoFuture<Any> for T {}
-impl<T: Future + ?Sized> NoFuture<IsFuture> for T {}
+impl<T: IntoFuture + ?Sized> NoFuture<IsFuture> for T {}
+impl<T: IntoFuture, E> NoFuture<HasFuture> for Result<T, E> {}
+impl<T: IntoFuture> NoFuture<HasFuture> for Option<T> {}
 
 /// Refuses a future.
 pub fn no_future<A, T: NoFuture<A>>(output: T) -> T {

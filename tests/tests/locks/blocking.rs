@@ -1,11 +1,11 @@
 //! Locks of programs without async code.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lock_core::blocking::Blocking;
+use lock_core::blocking::{Blocking, BlockingGuard};
 use lock_core::{LockError, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, TestServer};
 use tokio::runtime::Runtime;
@@ -143,17 +143,11 @@ fn a_loss_is_told_by_a_channel_and_a_function_and_a_release_is_none() {
     let guard = lock.acquire().unwrap();
     let losses = guard.losses();
     let (tell, told) = channel();
-    let again = lock.clone();
-    // It may use locks.
-    guard.on_loss(move |reason| {
-        let held = again.inspect().unwrap().is_held();
-        tell.send((reason, held)).unwrap();
-    });
+    guard.on_loss(move |reason| tell.send(reason).unwrap());
     assert!(losses.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout));
     assert!(lock.force_release().unwrap());
     assert_eq!(losses.recv_timeout(LIMIT), Ok(LossReason::ForceReleased));
-    let lost = (LossReason::ForceReleased, false);
-    assert_eq!(told.recv_timeout(LIMIT), Ok(lost));
+    assert_eq!(told.recv_timeout(LIMIT), Ok(LossReason::ForceReleased));
     assert_eq!(guard.lost(), LossReason::ForceReleased);
     assert!(matches!(guard.release(), Err(LockError::Lost { .. })));
 
@@ -206,4 +200,33 @@ fn the_two_faces_of_a_manager_share_its_locks() {
         Blocking::connect("redis://127.0.0.1:1"),
         Err(LockError::Unavailable { .. })
     ));
+}
+
+#[test]
+fn a_guard_that_changes_or_does_not_is_watched_on() {
+    let locks = Blocking::connect("memory://").unwrap();
+    let lock = locks.rw_lock("w");
+    let (reader, other) = (lock.read().unwrap(), lock.read().unwrap());
+    let losses = reader.losses();
+    let (reader, why) = reader.try_upgrade().err().unwrap();
+    assert!(why.is_contention() && reader.is_held());
+    other.release().unwrap();
+    let reader = reader.try_upgrade().unwrap().downgrade().unwrap();
+    assert_eq!(losses.try_recv(), Err(TryRecvError::Empty));
+    assert!(lock.force_release().unwrap());
+    assert_eq!(losses.recv_timeout(LIMIT), Ok(LossReason::ForceReleased));
+    assert!(!reader.is_held());
+}
+
+#[test]
+fn a_thousand_losses_are_told_however_long_their_channels_are_not_read() {
+    let locks = Blocking::connect("memory://").unwrap();
+    let guards: Vec<_> = (0..1_000)
+        .map(|number| locks.lock(format!("l:{number}")).acquire().unwrap())
+        .collect();
+    let losses: Vec<_> = guards.iter().map(BlockingGuard::losses).collect();
+    locks.shutdown(Duration::ZERO);
+    for lost in losses {
+        assert_eq!(lost.recv_timeout(LIMIT), Ok(LossReason::ShutDown));
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_core::testing::{ManualClock, MemoryServer};
-use lock_core::{LockError, LockManager, LossReason, Owner, distributed_lock};
+use lock_core::{LockError, LockGuard, LockManager, LossReason, Owner, distributed_lock};
 use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -237,6 +237,80 @@ async fn a_latch_and_a_kept_lock_end_by_the_time_of_the_test() {
     let late = locks.latch("l", 2).wait_within(MINUTE).await;
     assert!(matches!(late, Err(LockError::NotOpen { .. })));
     assert!(began.elapsed() < SECOND, "by the clock of the machine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_those_of_the_call_alone_and_nothing_else_changes() {
+    #[distributed_lock(key = "order:{id}")]
+    async fn charge(id: u64) -> Result<(), LockError> {
+        panic!("the body runs")
+    }
+    let server = MemoryServer::on_tokio_time();
+    let (one, two) = (server.manager().unwrap(), server.manager().unwrap());
+    server.cuts_off(&one);
+    let busy = tokio::spawn(async move {
+        loop {
+            drop(two.lock("other").acquire().await.unwrap());
+            sleep(SECOND).await;
+        }
+    });
+    let late = |id: u64| async move {
+        sleep(Duration::from_secs(id)).await;
+        charge(id).await
+    };
+    let (first, second) = tokio::join!(server.keys_of(late(3)), server.keys_of(late(5)));
+    assert_eq!(first.unwrap(), ["order:3"]);
+    assert_eq!(second.unwrap(), ["order:5"]);
+    assert!(!busy.is_finished(), "it had its locks meanwhile");
+    busy.abort();
+    let refused = one.lock("a").try_acquire().await;
+    assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+    // It waits in the line of its manager, which is not asked again.
+    let locks = server.manager().unwrap();
+    let _held = locks.lock("order:7").acquire().await.unwrap();
+    let keys = locks.scope(server.keys_of(charge(7))).await;
+    assert_eq!(keys.unwrap(), ["order:7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_is_free_for_the_next_copy_at_once() {
+    let server = MemoryServer::on_tokio_time();
+    let (one, two) = (server.manager().unwrap(), server.manager().unwrap());
+    for reason in [LossReason::Expired, LossReason::Gone, LossReason::MaxHold] {
+        let guard = one.lock("a").acquire().await.unwrap();
+        let began = tokio::time::Instant::now();
+        assert_eq!(server.lose("a", reason), 1);
+        let next = two.lock("a").acquire().await.unwrap();
+        assert!(began.elapsed() < SECOND && !guard.is_held());
+        next.release().await.unwrap();
+    }
+    assert_eq!(server.record()[1].by, "copy-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_is_dropped_while_its_thread_ends() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<LockGuard>> = const { std::cell::RefCell::new(None) };
+    }
+    let server = MemoryServer::on_tokio_time();
+    let lock = server.manager().unwrap().lock("a");
+    let guard = lock.acquire().await.unwrap();
+    let keep = move || KEPT.set(Some(guard));
+    std::thread::spawn(keep).join().unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_clock_that_is_turned_as_far_as_possible_ends_every_lease() {
+    let clock = ManualClock::new();
+    let lock = MemoryServer::with_clock(&clock)
+        .manager()
+        .unwrap()
+        .lock("a");
+    let guard = lock.acquire().await.unwrap();
+    clock.advance(Duration::MAX);
+    clock.advance(Duration::MAX);
+    assert!(!guard.is_held());
 }
 
 /// An hour in which the leader crashes each minute, and a new copy comes in its place.

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::record::{ClientRecord, Record, TakenLock};
+use crate::base::asked::asked_by;
 use crate::base::clocks::{ManualClock, TokioClock};
 use crate::base::error::{LockError, LossReason};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, SystemClock};
-use crate::base::token::client_name;
 use crate::engine::Engine;
 use crate::face::builder::LockManagerBuilder;
 use crate::face::manager::LockManager;
@@ -100,7 +100,7 @@ impl MemoryServer {
         }
     }
 
-    /// A manager with the default settings. Each is a client of its own, as another copy of the service would be.
+    /// A manager with the default settings. Each is a client of its own, as another copy of the service would be: `copy-1`, `copy-2`, ..
     ///
     /// # Errors
     ///
@@ -119,7 +119,8 @@ impl MemoryServer {
     pub fn connect(&self, mut builder: LockManagerBuilder) -> Result<LockManager, LockError> {
         builder.check()?;
         let name = &mut builder.config.client_name;
-        let by = name.get_or_insert_with(client_name).clone();
+        let next = || format!("copy-{}", lock(&self.managers).len() + 1);
+        let by = name.get_or_insert_with(next).clone();
         let record = Arc::clone(&self.record);
         let builder = builder.observer(ClientRecord { record, by });
         let store = AnyStore::Memory(MemoryStore::over(Arc::clone(&self.server)));
@@ -148,7 +149,8 @@ impl MemoryServer {
     /// ```
     pub fn goes_away(&self) {
         self.server.faults.goes_away();
-        self.server.tell_all(|client| client.interrupted(&|_| true));
+        self.server
+            .tell(None, |client| client.interrupted(&|_| true));
     }
 
     /// Cuts this manager off from the server, as if its process had crashed or its network had failed: another copy gets its locks when
@@ -170,13 +172,15 @@ impl MemoryServer {
     /// ```
     pub fn cuts_off(&self, locks: &LockManager) {
         self.server.faults.cuts_off(locks.client());
-        self.server.tell_all(|client| client.interrupted(&|_| true));
+        self.server
+            .tell(Some(locks.client()), |client| client.interrupted(&|_| true));
     }
 
     /// The server can be reached again by all, with the locks that have not ended meanwhile. Who waits asks at once.
     pub fn comes_back(&self) {
         self.server.faults.comes_back();
-        self.server.tell_all(|client| client.reconnected(&|_| true));
+        self.server
+            .tell(None, |client| client.reconnected(&|_| true));
     }
 
     /// From now on the answer to each request for a lock takes this long; zero, the default, answers at once.
@@ -184,8 +188,8 @@ impl MemoryServer {
         self.server.faults.answers_after(delay);
     }
 
-    /// All holds of the lock with this key are lost for this reason. Returns their number. To lose a certain hold, wait until it
-    /// [is there](Self::until_held).
+    /// All holds of the locks with this key are lost for this reason, and the locks are free for others. Returns the number of leases: the
+    /// guards of one owner of a reentrant lock have one. To lose a certain hold, wait until it [is there](Self::until_held).
     ///
     /// # Examples
     ///
@@ -201,11 +205,8 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub fn lose(&self, key: impl AsRef<str>, reason: LossReason) -> usize {
-        let mut managers = lock(&self.managers);
-        managers.retain(|manager| manager.strong_count() > 0);
-        let all = managers.clone();
-        drop(managers);
-        let engines = all.iter().filter_map(Weak::upgrade);
+        let managers = lock(&self.managers).clone();
+        let engines = managers.iter().filter_map(Weak::upgrade);
         engines.map(|it| it.lose(key.as_ref(), reason)).sum()
     }
 
@@ -229,9 +230,8 @@ impl MemoryServer {
         self.record.changed.until(is_waited_for).await;
     }
 
-    /// The keys that a call asks for first, such as those of an annotated function with these arguments. The function is called and
-    /// gets no lock, so its body does not run: the server is away until this returns. A function without `client` gets a manager of this
-    /// server.
+    /// The keys that a call asks for first, such as those of an annotated function with these arguments. The function is called, gets no
+    /// lock, and is dropped, so its body does not run. A function without `client` gets a manager of this server.
     ///
     /// # Errors
     ///
@@ -252,16 +252,7 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub async fn keys_of<F: Future>(&self, call: F) -> Result<Vec<String>, LockError> {
-        let locks = self.manager()?;
-        let _away = Away::begin(self);
-        self.record.listens();
-        let has_asked = self.record.changed.until(|| self.record.has_heard());
-        tokio::select! {
-            biased;
-            _ = locks.scope(call) => {}
-            () = has_asked => {}
-        }
-        Ok(self.record.heard())
+        Ok(asked_by(self.manager()?.scope(call)).await)
     }
 
     /// The holds that have ended, in the order of their ends.
@@ -285,26 +276,5 @@ impl MemoryServer {
     #[must_use]
     pub fn record(&self) -> Vec<TakenLock> {
         self.record.taken()
-    }
-}
-
-/// The server is away until this is dropped, unless it was away before.
-struct Away<'a>(Option<&'a MemoryServer>);
-
-impl<'a> Away<'a> {
-    fn begin(server: &'a MemoryServer) -> Self {
-        let begins = !server.server.faults.is_away();
-        if begins {
-            server.goes_away();
-        }
-        Self(begins.then_some(server))
-    }
-}
-
-impl Drop for Away<'_> {
-    fn drop(&mut self) {
-        if let Some(server) = self.0 {
-            server.comes_back();
-        }
     }
 }

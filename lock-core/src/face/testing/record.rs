@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::base::asked::note;
 use crate::base::error::LossReason;
 use crate::base::observe::{Event, Observer};
 use crate::base::signal::Signal;
@@ -13,7 +14,7 @@ use crate::base::sync::lock;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TakenLock {
-    /// The key as the caller wrote it.
+    /// The key as the caller wrote it; of a segment `{key:number}`.
     pub key: String,
     /// The kind of the lock, as in [`ObservedLock`](crate::observe::ObservedLock::kind).
     pub kind: &'static str,
@@ -38,8 +39,6 @@ struct Entries {
     /// By key, the number of holds, and of calls under way.
     held: HashMap<String, usize>,
     waiting: HashMap<String, usize>,
-    /// The keys that calls have asked for, while a test wants to know them.
-    asked: Option<Vec<String>>,
 }
 
 impl Record {
@@ -54,24 +53,6 @@ impl Record {
     pub(super) fn is_waited_for(&self, key: &str) -> bool {
         lock(&self.entries).waiting.contains_key(key)
     }
-
-    /// From now on the keys are noted that calls ask for.
-    pub(super) fn listens(&self) {
-        lock(&self.entries).asked = Some(Vec::new());
-    }
-
-    pub(super) fn has_heard(&self) -> bool {
-        let entries = lock(&self.entries);
-        entries
-            .asked
-            .as_ref()
-            .is_some_and(|asked| !asked.is_empty())
-    }
-
-    /// The keys that were noted.
-    pub(super) fn heard(&self) -> Vec<String> {
-        lock(&self.entries).asked.take().unwrap_or_default()
-    }
 }
 
 /// Writes the record of one manager.
@@ -85,11 +66,7 @@ impl Observer for ClientRecord {
         let mut entries = lock(&self.record.entries);
         match event {
             Event::Waiting { lock } => {
-                // A call for several locks may ask for one of them again.
-                let asked = entries.asked.as_mut();
-                if let Some(asked) = asked.filter(|asked| asked.iter().all(|it| it != lock.key)) {
-                    asked.push(lock.key.to_owned());
-                }
+                note(lock.key);
                 *entries.waiting.entry(lock.key.to_owned()).or_default() += 1;
             }
             Event::Acquired { lock, .. } => {

@@ -30,10 +30,6 @@ impl Faults {
         lock(&self.0).delay
     }
 
-    pub(crate) fn is_away(&self) -> bool {
-        lock(&self.0).is_away
-    }
-
     /// From now on no request and no message arrives.
     pub(crate) fn goes_away(&self) {
         lock(&self.0).is_away = true;

@@ -22,6 +22,8 @@ use super::{
     Announcer, Answer, Attempt, EventSink, Events, Passed, Released, Renewal, Scanned, Snapshot,
     SnapshotState, StoreError, Subscription, Together,
 };
+#[cfg(feature = "testing")]
+use crate::base::asked::is_only_asked;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::refusal::Refusal;
 use crate::base::sync::lock;
@@ -81,8 +83,11 @@ impl MemoryStore {
     )]
     pub(super) fn reached(&self) -> Result<&Self, StoreError> {
         #[cfg(feature = "testing")]
-        if let Some(client) = self.client.get()
-            && self.server.faults.separate(client.as_str())
+        if is_only_asked()
+            || self
+                .client
+                .get()
+                .is_some_and(|client| self.server.faults.separate(client.as_str()))
         {
             return Err(away());
         }
@@ -139,11 +144,13 @@ impl InMemory {
         })
     }
 
-    /// Tells all clients that a test has cut their connections, or that they have one again.
+    /// Tells the clients, or this one, that a test has cut their connections, or that they have one again.
     #[cfg(feature = "testing")]
-    pub(crate) fn tell_all(&self, tell: impl Fn(&dyn Events)) {
+    pub(crate) fn tell(&self, only: Option<&str>, tell: impl Fn(&dyn Events)) {
         let clients = lock(&self.locks).common.clients.clone();
-        let clients: Vec<_> = clients.values().filter_map(Weak::upgrade).collect();
+        let told = |id: &str| only.is_none_or(|only| only == id);
+        let sinks = clients.iter().filter(|(id, _)| told(id));
+        let clients: Vec<_> = sinks.filter_map(|(_, sink)| sink.upgrade()).collect();
         for client in clients {
             tell(&*client);
         }
