@@ -218,6 +218,7 @@
         feature = "quorum",
         feature = "cluster",
         feature = "sentinel",
+        feature = "blocking",
         feature = "testing"
     )),
     allow(

@@ -9,6 +9,7 @@ use crate::face::blocking::Blocking;
 use crate::face::builder::LockManagerBuilder;
 use crate::face::connect::ready;
 use crate::face::election::Election;
+use crate::face::global::scoped;
 use crate::face::latch::Latch;
 use crate::face::lock::Lock;
 use crate::face::manager::LockManager;
@@ -103,6 +104,27 @@ impl Blocking<LockManager> {
         election(key: impl AsRef<str>) -> Election;
         latch(key: impl AsRef<str>, count: u32) -> Latch;
         segmented_lock(key: impl AsRef<str>, segments: usize) -> SegmentedLock;
+    }
+
+    /// Runs a function in which this is the manager of `#[distributed_lock]` functions without a `client`, as [`LockManager::scope`]; not on
+    /// threads that it starts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::blocking::Blocking;
+    /// use lock_core::{LockError, distributed_lock};
+    ///
+    /// #[distributed_lock(key = "report")]
+    /// fn report() -> Result<&'static str, LockError> { Ok("done") }
+    ///
+    /// # fn main() -> Result<(), LockError> {
+    /// let locks = Blocking::connect("memory://")?;
+    /// assert_eq!(locks.scope(report)?, "done");
+    /// # Ok(()) }
+    /// ```
+    pub fn scope<T>(&self, body: impl FnOnce() -> T) -> T {
+        scoped(&self.face, body)
     }
 
     /// As [`LockManager::ping`], on this thread.

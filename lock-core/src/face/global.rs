@@ -57,6 +57,12 @@ impl LockManager {
     }
 }
 
+/// As [`LockManager::scope`], for code that is not async.
+#[cfg(feature = "blocking")]
+pub(crate) fn scoped<T>(locks: &LockManager, body: impl FnOnce() -> T) -> T {
+    SCOPED.sync_scope(locks.clone(), body)
+}
+
 /// The manager of the enclosing [`LockManager::scope`], or else the one that was installed with [`LockManager::install_default`].
 ///
 /// # Errors

@@ -156,7 +156,8 @@
 //!
 //! # A blocking program
 //!
-//! With the feature `blocking`: the server gives its managers to programs without async code as well. They have a thread of their own, and so
+//! With the feature `blocking`: the server gives its managers to programs without async code as well, with a
+//! [`scope`](crate::blocking::Blocking::scope) of their own. They have a thread of their own, and so
 //! the time of the system, or that of a `ManualClock`.
 //!
 //! ```

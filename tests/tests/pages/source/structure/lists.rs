@@ -134,7 +134,7 @@ pub(super) const LONG: &[&str] = &[
 pub(super) const LINES: &[(&str, usize, &str)] = &[
     (
         "",
-        323,
+        324,
         "Five features: their rows, and what only they export.",
     ),
     (
@@ -149,7 +149,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ),
     (
         "face",
-        7_518,
+        7_546,
         "A file for the settings of each feature; the face of programs without async code.",
     ),
     (
@@ -159,7 +159,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ),
     (
         "guide",
-        855,
+        856,
         "A blocking program in tests, and a lock around each request.",
     ),
     (
