@@ -74,7 +74,7 @@
 //!
 //! A layer needs no type of this crate. With axum, for one request at a time to each path:
 //!
-//! ```ignore
+//! ```text
 //! async fn one_at_a_time(State(locks): State<LockManager>, request: Request, next: Next) -> Response {
 //!     let lock = locks.lock(request.uri().path()).default_wait(Duration::from_secs(2));
 //!     match lock.with(async |_| next.run(request).await).await {
