@@ -298,66 +298,22 @@ mod reentrant {
         force { force_release_tells_the_holder }
     }
 }
-/// Exclusive locks through the blocking face. Left out: futures that are dropped, and bodies that are cancelled.
+/// Exclusive locks through the blocking face. Left out: futures that are dropped.
 mod blocking {
-    backend! { Blocking on redis:
-        exclusion {
-            tasks_of_two_managers_never_overlap,
-            sixty_four_tasks_all_get_it,
-            at_no_instant_do_two_guards_report_held,
-        }
-        lease {
-            is_held_remaining_and_lost_follow_the_deadline,
-            lost_resolves_before_another_is_granted,
-            the_watchdog_keeps_a_guard_beyond_three_ttls,
-            max_hold_ends_a_renewed_hold,
-            max_hold_hands_the_lock_to_the_next_waiter,
-            max_hold_of_the_manager_applies_and_a_lock_overrides_it,
-            the_ttl_of_a_lock_is_its_own,
-        }
-        release {
-            release_frees_the_lock_at_once,
-            drop_releases_in_the_background,
-            late_release_says_lost_and_leaves_the_new_holder,
-            release_returns_with_the_lock_handed_over,
-        }
+    every_lock! { Blocking on redis:
+        release { release_returns_with_the_lock_handed_over }
         queue {
-            a_wait_that_ends_says_timed_out_and_leaves_the_queue,
-            a_wait_of_zero_says_busy,
-            try_acquire_of_a_held_lock_is_none,
-            fifo_order_inside_a_manager,
             fifo_order_over_managers,
             a_newcomer_never_overtakes_a_live_queue,
         }
         handover { each_waiter_is_granted_its_own_ttl }
-        fencing {
-            tokens_grow_over_every_way_a_hold_can_end,
-            tokens_grow_over_a_long_line_of_waiters,
-        }
         force {
-            force_release_of_a_free_lock_is_false,
             force_release_tells_the_holder,
             force_release_hands_the_lock_on,
-            errors_name_the_holder,
             inspect_shows_each_state,
         }
-        names {
-            a_tag_is_part_of_the_name,
-            any_text_is_a_key,
-            different_keys_do_not_wait_for_each_other,
-            prefixes_separate_managers,
-        }
-        shutdown {
-            shutdown_refuses_new_acquisitions,
-            shutdown_drains_what_drops_have_queued,
-            shutdown_takes_what_is_still_held,
-            shutdown_leaves_a_lock_that_is_to_be_kept,
-        }
-        threads {
-            a_guard_dropped_on_a_plain_thread_releases,
-            a_guard_moves_between_tasks,
-            a_guard_dropped_while_unwinding_releases,
-        }
+        names { prefixes_separate_managers }
+        shutdown { shutdown_leaves_a_lock_that_is_to_be_kept }
         server {
             a_release_of_a_key_that_another_took_leaves_it_alone,
             a_key_deleted_by_hand_is_lost_at_the_next_renewal,
