@@ -156,6 +156,10 @@ async fn a_minority_of_the_sentinels_takes_over_no_connection_that_lives() {
     let proxies = others.each_ref().map(|fake| Proxy::to(fake.addr));
     let [two, three] = proxies.each_ref().map(Proxy::addr);
     let url = format!("redis+sentinel://{},{two},{three}/mymaster", one.addr);
+    // The majority answers later than the one.
+    for proxy in &proxies {
+        proxy.delay(Duration::from_millis(100));
+    }
     let locks = LockManager::connect(&url).await.unwrap();
     let guard = locks.lock("job").ttl(LONG).acquire().await.unwrap();
     assert!(master.exists("lock:job").await);

@@ -129,3 +129,15 @@ async fn one_good_sentinel_is_enough_and_the_others_are_warned_of() {
     })
     .await;
 }
+
+/// Proves P15.
+#[tokio::test]
+async fn one_good_sentinel_is_enough_where_the_others_are_silent() {
+    let master = TestServer::start().await;
+    let sentinel = Sentinel::start("orders", master.addr()).await;
+    let silent = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [one, two] = silent.each_ref().map(|silent| silent.local_addr().unwrap());
+    let url = format!("redis+sentinel://{one},{two},{}/orders", sentinel.addr());
+    let locks = LockManager::connect(&url).await.unwrap();
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_some());
+}

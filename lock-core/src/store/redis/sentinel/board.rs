@@ -13,7 +13,7 @@ use crate::base::sync::lock;
 use crate::store::redis::connection::target::Target;
 use crate::store::redis::error::{advised, is_misconfigured, said};
 
-/// Maximum wait for a sentinel, once another one has answered or a master is known.
+/// Maximum wait for a sentinel, once the others have decided or a master is known.
 const OTHERS_WAIT: Duration = Duration::from_millis(100);
 
 /// Maximum number of watched sentinels. A new sentinel takes the place of one that others have named and that does not answer.
@@ -86,8 +86,9 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels. If a master is known, waits a short time for the first answer. Otherwise waits until all have answered or
-    /// failed, but only a short time after the first answer: another sentinel may know better. An error if all have failed since.
+    /// Asks all sentinels. If a master is known, waits a short time for the first answer. Otherwise waits until those of the URL have
+    /// decided, so that no few of them are believed where the others answer late, and a short time more: a new epoch is known to one
+    /// sentinel first. An error if all have failed since.
     pub(in crate::store::redis) async fn ask(&self, is_known: bool) -> RedisResult<()> {
         let before = {
             let mut board = lock(&self.board);
@@ -99,7 +100,8 @@ impl Sentinels {
             let first = self.until(|board| board.answers > before);
             return timeout(OTHERS_WAIT, first).await.unwrap_or(Ok(()));
         }
-        self.until(|board| board.answers > before).await?;
+        self.until(|board| board.answers > before && board.is_decided())
+            .await?;
         let all = self.until(|board| board.all.iter().all(|one| one.answer.is_some()));
         timeout(OTHERS_WAIT, all).await.unwrap_or(Ok(()))
     }
@@ -233,6 +235,19 @@ impl Board {
                 Some(Ok(named)) => Some((&*observed.target.address, named)),
                 _ => None,
             })
+    }
+
+    /// Whether most sentinels of the URL name one master, or all of them have answered or failed.
+    fn is_decided(&self) -> bool {
+        let of_url = self.all.iter().filter(|one| !one.is_discovered);
+        let answers: Vec<_> = of_url.map(|one| &one.answer).collect();
+        let named: Vec<&Named> = answers
+            .iter()
+            .filter_map(|answer| answer.as_ref()?.as_ref().ok())
+            .collect();
+        let same = |one: &Named| named.iter().filter(|other| **other == one).count();
+        answers.iter().all(|answer| answer.is_some())
+            || named.iter().any(|one| same(one) * 2 > answers.len())
     }
 
     /// Whether one more sentinel can be watched, if need be in place of a failing one.

@@ -181,8 +181,8 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("store/quorum", 5_110, ""),
     (
         "store/redis",
-        8_463,
-        "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A connection may be made beside the one in use.",
+        8_478,
+        "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A first connection waits for most of the sentinels.",
     ),
     (
         "store/redis/cluster",
