@@ -236,7 +236,7 @@ async fn a_latch_and_a_kept_lock_end_by_the_time_of_the_test() {
     let began = Instant::now();
     let late = locks.latch("l", 2).wait_within(MINUTE).await;
     assert!(matches!(late, Err(LockError::NotOpen { .. })));
-    assert!(began.elapsed() < SECOND, "by the clock of the machine");
+    assert!(began.elapsed() < MINUTE / 2, "by the clock of the machine");
 }
 
 #[tokio::test(start_paused = true)]
