@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use lock_core::sim::{self, enter, spawn_local_in};
 use lock_core::{LockError, LockManager, LockManagerBuilder};
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{Instant, sleep_until};
 
 use crate::connection::UserConnection;
 use crate::meter::Meter;
@@ -46,6 +48,8 @@ struct Life {
     id: String,
     next_owner: AtomicU64,
     paused: AtomicBool,
+    /// The most milliseconds that a task is polled late.
+    stutter: AtomicU64,
 }
 
 /// A runtime inside a process. Cheap to clone; clones are the same runtime.
@@ -64,8 +68,10 @@ struct Core {
     paused: AtomicBool,
     ended: AtomicBool,
     tasks: Mutex<BTreeMap<u64, AbortHandle>>,
-    /// Tasks that were woken during a pause.
+    /// Tasks that were woken during a pause, or that are late.
     waiting: Mutex<BTreeMap<u64, Waker>>,
+    /// Until when tasks are late.
+    late: Mutex<BTreeMap<u64, Instant>>,
 }
 
 impl sim::Process for Core {
@@ -79,11 +85,12 @@ impl sim::Process for Core {
         }
         let paused =
             self.paused.load(Ordering::Relaxed) || self.life.paused.load(Ordering::Relaxed);
-        if paused {
+        let waits = paused || self.is_late(task, cx.waker());
+        if waits {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.insert(task, cx.waker().clone());
         }
-        !paused
+        !waits
     }
 
     fn begins(&self, task: u64, abort: AbortHandle) -> bool {
@@ -127,6 +134,34 @@ fn address(host: &str) -> usize {
 }
 
 impl Core {
+    /// Whether a task is not polled yet. One poll in four of a process that stutters is late.
+    fn is_late(&self, task: u64, waker: &Waker) -> bool {
+        let most = self.life.stutter.load(Ordering::Relaxed);
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        if most == 0 {
+            late.clear();
+            return false;
+        }
+        let now = Instant::now();
+        if let Some(until) = late.get(&task).copied() {
+            if until <= now {
+                late.remove(&task);
+            }
+            return until > now;
+        }
+        if fastrand::u8(..4) > 0 {
+            return false;
+        }
+        let until = now + Duration::from_millis(fastrand::u64(1..=most));
+        late.insert(task, until);
+        let waker = waker.clone();
+        tokio::spawn(async move {
+            sleep_until(until).await;
+            waker.wake();
+        });
+        true
+    }
+
     fn wake(&self) {
         let waiting = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,6 +255,7 @@ impl Life {
             id: sim::uuid().to_string(),
             next_owner: AtomicU64::new(1),
             paused: AtomicBool::new(false),
+            stutter: AtomicU64::new(0),
         })
     }
 }
@@ -330,9 +366,16 @@ impl Process {
         self.0.life.borrow().paused.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a [`pause`](Self::pause).
+    /// Has each task polled late now and then, by up to this number of milliseconds, as on a machine with other work: one task
+    /// stands still where the others go on.
+    pub fn stutter(&self, most: u64) {
+        self.0.life.borrow().stutter.store(most, Ordering::Relaxed);
+    }
+
+    /// Ends a [`pause`](Self::pause) and a [`stutter`](Self::stutter).
     pub fn resume(&self) {
         self.note("resumes");
+        self.stutter(0);
         self.0.life.borrow().paused.store(false, Ordering::Relaxed);
         for runtime in self.0.runtimes.borrow().iter() {
             runtime.core.wake();
@@ -418,6 +461,7 @@ impl Process {
             ended: AtomicBool::new(false),
             tasks: Mutex::default(),
             waiting: Mutex::default(),
+            late: Mutex::default(),
         });
         let process = Arc::clone(&core) as Arc<dyn sim::Process>;
         let runtime = Runtime { core, process };

@@ -226,7 +226,9 @@ impl Checks {
         let ms = Duration::from_millis;
         let wrong = match (error, op.call) {
             (LockError::InvalidConfig { .. }, _) if plan.is_too_long(op) => None,
-            (_, _) if plan.is_too_long(op) => Some("though the ttl is too long"),
+            (_, how) if plan.is_too_long(op) && how != Call::Force => {
+                Some("though the ttl is too long")
+            }
             (LockError::ShutDown | LockError::InvalidConfig { .. }, _) if plan.ends(*process) => {
                 None
             }
@@ -271,6 +273,18 @@ impl Checks {
         if !is_excused && self.calm().1 > ttl + Duration::from_secs(1) {
             let Asked { name, process, .. } = asked;
             world.find("lost", format!("p{process} {name}: {reason} in a calm"));
+        }
+    }
+
+    /// A guard was not released, whose lease would have lasted until then.
+    pub(super) fn not_released(&self, asked: &Asked<'_>, until: Duration, error: &LockError) {
+        let Inner { world, plan, .. } = &*self.0;
+        let is_lost =
+            matches!(error, LockError::Lost { reason, .. } if *reason != LossReason::ShutDown);
+        if is_lost && world.now() < until && !plan.takes_locks() {
+            let Asked { name, process, .. } = asked;
+            let what = format!("p{process} {name}: a release says until {until:?}: {error}");
+            world.find("lost", what);
         }
     }
 

@@ -222,7 +222,7 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
     }
 }
 
-const KINDS: u8 = 27;
+const KINDS: u8 = 29;
 
 /// The kind of a clock that jumps.
 const CLOCK: u8 = 19;
@@ -264,6 +264,7 @@ fn fault(rng: &mut Rng, kind: u8, plan: &Plan) -> Fault {
         22 | 23 => Fault::AllLate(process),
         24 => Fault::Hide(node, process),
         25 | 26 => Fault::Lag(process, node),
+        27 | 28 => Fault::Stutter(process, *pick(rng, &[5, 50, 300, 1_000])),
         _ => Fault::Clock(node, rng.u64(100..=1_500)),
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn heal(run: &Run) {
 
 async fn happens(run: &Run, incident: &Incident, spare: usize) {
     match incident.fault {
-        Fault::Pause(_) | Fault::Crash(..) | Fault::ShutDown(_) => {
+        Fault::Pause(_) | Fault::Stutter(..) | Fault::Crash(..) | Fault::ShutDown(_) => {
             process_fails(run, incident).await;
         }
         Fault::Stop(_)
@@ -186,6 +186,10 @@ async fn process_fails(run: &Run, incident: &Incident) {
             if !paused.has_crashed() {
                 lasting(run, incident, || paused.pause(), || paused.resume()).await;
             }
+        }
+        Fault::Stutter(process, most) => {
+            let slow = world.process(process);
+            lasting(run, incident, || slow.stutter(most), || slow.resume()).await;
         }
         Fault::Crash(process, silent) => {
             let crashed = world.process(process);

@@ -159,7 +159,10 @@ impl Nodes {
             );
             world.find("forgotten", what);
         }
+        // A text goes out behind the answer that the script is not there, and its caller may have slept meanwhile. What it is
+        // for counts from before the first request.
         if self.is_prompt
+            && *verb == b"EVALSHA"
             && let Some(at) = known.replaced_at
             && now > at + self.wait / 2
         {

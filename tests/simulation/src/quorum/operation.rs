@@ -188,8 +188,10 @@ async fn use_guard(context: &Context, asked: &Asked<'_>, value: Option<String>, 
     match asked.op.end {
         End::Drop | End::Panic => drop(guard),
         End::Release => {
+            let until = context.run.world.now() + guard.remaining();
             if let Err(error) = guard.release().await {
                 context.note(format_args!("release: {error}"));
+                context.run.checks.not_released(asked, until, &error);
             }
         }
         End::GiveUp(polls) => {

@@ -1,7 +1,7 @@
 //! What a seed draws before a run over a quorum. All times are in milliseconds of virtual time.
 
 use crate::network::{Cut, Delay, Way};
-use crate::plan::Op;
+use crate::plan::{Call, Op};
 
 /// A whole run.
 #[derive(Debug, Clone)]
@@ -73,6 +73,8 @@ pub enum Fault {
     Slow(usize, Delay),
     /// The tasks of a process are not polled.
     Pause(usize),
+    /// Its tasks are polled up to this number of milliseconds late, each by itself.
+    Stutter(usize, u64),
     /// A process ends without a word. After a while it is started again.
     Crash(usize, bool),
     /// A manager is shut down.
@@ -158,9 +160,26 @@ impl Plan {
                     | Fault::Lag(..)
                     | Fault::Stop(_)
                     | Fault::Pause(_)
+                    | Fault::Stutter(..)
                     | Fault::Slow(..)
             )
         })
+    }
+
+    /// Whether a lock may be taken from its holder: by force, or since nodes lose votes.
+    #[must_use]
+    pub fn takes_locks(&self) -> bool {
+        let loses = |it: &Incident| {
+            matches!(
+                it.fault,
+                Fault::Restart(..)
+                    | Fault::Replace(_)
+                    | Fault::Hide(..)
+                    | Fault::Flush(_)
+                    | Fault::Clock(..)
+            )
+        };
+        self.ops().any(|op| op.call == Call::Force) || self.incidents.iter().any(loses)
     }
 
     /// How long bytes are under way to a node and back, when nothing is wrong.

@@ -144,6 +144,10 @@ impl Votes {
             };
             let name = String::from_utf8_lossy(lock).into_owned();
             let lasts = now.saturating_sub(*since);
+            // A caller that waits keeps its votes while no majority votes.
+            let mut waiters = self.waiters.values();
+            let waits = waiters.any(|it| it.process == *process && it.name == name);
+            let calm = if waits { voting } else { calm };
             if lasts.min(calm).min(attended) > TAKEN_BACK + self.deadlines[*process] {
                 let value = shown(value, 90);
                 let what =
