@@ -41,14 +41,8 @@ async fn a_lease_survives_a_short_absence_and_no_long_one() {
     assert_eq!(guard.lost().await, LossReason::Expired);
     server.comes_back();
     // The server has it for a moment longer.
-    other
-        .lock("a")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let next = other.lock("a").acquire().await.unwrap();
+    next.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
