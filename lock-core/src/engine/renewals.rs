@@ -22,6 +22,9 @@ use crate::store::{Renewal, StoreError};
 /// not notice. Each call also wakes this process for the answer, which costs as much as some 200 locks.
 pub(super) const BATCH: usize = 350;
 
+/// How much longer a ttl in a batch may be than the shortest one, which limits the wait for its answer.
+const SPREAD: u32 = 2;
+
 /// Maximum time that a batch delays the next one.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -54,12 +57,15 @@ pub(super) fn by_server_and_kind<T>(
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Renews batch after batch, so that the server serves other clients in between. A batch without an answer does not delay the
-/// next ones for long.
+/// Renews batch after batch, the shortest ttl first, so that the server serves other clients in between. A batch without an answer
+/// does not delay the next ones for long.
 pub(super) async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     let mut under_way = FuturesUnordered::new();
-    while !due.is_empty() {
-        let rest = due.split_off(due.len().min(BATCH));
+    while let Some(first) = due.first() {
+        let longest = first.terms.ttl() * SPREAD;
+        let alike = due.iter().take(BATCH);
+        let alike = alike.take_while(|due| due.terms.ttl() <= longest).count();
+        let rest = due.split_off(alike);
         under_way.push(renew(
             Arc::clone(&shared),
             std::mem::replace(&mut due, rest),

@@ -111,7 +111,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
         tracing::debug!(key = acquisition.key.name(), "lost: cleaning up");
         jobs.release(acquisition);
     }
-    // The shortest ttl of a batch limits the time for its answer, so sort by ttl. The sort is stable, so that one ttl keeps about
+    // A batch has ttls of about one length. The sort is stable, so that one ttl keeps about
     // the order of memory: fetching the lock from memory is most of what a renewal costs here.
     due.sort_by_key(|due| due.terms.ttl());
     for due in by_server_and_kind(shared, due, |due| &due.acquisition.key) {
