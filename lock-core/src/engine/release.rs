@@ -69,6 +69,10 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
                 tracing::debug!(key = acquisition.key.name(), ?released, "released");
                 break;
             }
+            // The acquire was refused as well.
+            Err(StoreError::Misconfigured(_)) if lock(&acquisition.life).state.was_refused() => {
+                break;
+            }
             Err(error) => {
                 let now = shared.timers.now();
                 if acquisition.key.traits().has_owners && shared.is_used() && now - begun < OWNED {

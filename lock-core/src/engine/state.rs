@@ -325,6 +325,11 @@ impl State {
         self.served
     }
 
+    /// Whether each request has a clear answer, and none of them brought the lock or a place.
+    pub(super) fn was_refused(&self) -> bool {
+        !self.served && self.outstanding == 0 && self.under_way == 0
+    }
+
     /// A request has ended. Without a clear answer it may still take effect. A clean-up may have come before it.
     pub(super) fn settled(&mut self, clear: bool) -> Action {
         self.under_way = self.under_way.saturating_sub(1);

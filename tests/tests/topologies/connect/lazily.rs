@@ -83,3 +83,18 @@ fn a_url_that_cannot_work_and_a_missing_runtime_are_refused_at_once() {
         assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
     }
 }
+
+/// A release that the server will refuse as the acquire is not repeated.
+#[tokio::test]
+async fn a_login_that_is_refused_does_not_delay_the_end() {
+    let server = TestServer::start().await;
+    let url = format!("redis://nobody:wrong@{}", server.addr());
+    let long = Duration::from_secs(3600);
+    let locks = builder().default_ttl(long).connect_lazily(&url).unwrap();
+    let refused = locks.lock("a").acquire().await.map(drop);
+    assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
+    let refused = locks.reentrant_lock("r").try_acquire().await.map(drop);
+    assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
+    let ended = tokio::time::timeout(LIMIT, locks.shutdown(long)).await;
+    assert_eq!(ended.expect("at once"), 0);
+}
