@@ -16,7 +16,7 @@
 -- node without its data refuses them by itself.
 --
 -- KEYS  1 note
--- ARGV  1 'vet'; 'join' to write a note where there is none; 'new' as 'join', if no node of the quorum has one; 'begin' to end the
+-- ARGV  1 'vet'; 'read' as 'vet', but nothing is written; 'join' to write a note where there is none; 'new' as 'join', if no node of the quorum has one; 'begin' to end the
 --         wait of a new quorum; 'anew' to write a note that votes at once, whatever is there
 --       2 label  3 list  4 wait, ms  5 run  6 second replication id
 --       7 boot of a note that is written; for 'begin' the boot whose wait ends
@@ -36,7 +36,11 @@ local now, micros = t[1] * 1000 + math.floor(t[2] / 1000), t[1] * 1000000 + t[2]
 
 local function number(value) return string.format('%.0f', value) end
 
-if redis.call('TYPE', NOTE)['ok'] ~= 'hash' then redis.call('DEL', NOTE) end
+local reads = how == 'read'
+if redis.call('TYPE', NOTE)['ok'] ~= 'hash' then
+  if reads then return {'none'} end
+  redis.call('DEL', NOTE)
+end
 local known = redis.call('HMGET', NOTE, 'label', 'list', 'wait', 'run', 'replid', 'boot', 'since', 'counted', 'new', 'format')
 local format = known[10] or '1'
 local is_none = not known[6]
@@ -54,6 +58,7 @@ local since, counted = tonumber(known[7]) or now, math.max(tonumber(known[8] or 
 -- Without its counter a node that has voted has lost data.
 local is_lost = since == 0 and not counter
 if is_none or how == 'anew' or is_lost or known[4] ~= run or (replid ~= '' and replid ~= known[5]) then
+  if reads then return {tonumber(wait), known[6], 0, 0} end
   counted = math.max(counted, counter or 0)
   redis.call('DEL', NOTE, fence)
   known[6], known[9], since, counter = boot, how == 'new' and '1' or '0', now, nil
@@ -67,6 +72,7 @@ if counter then return {0, known[6], counter, tonumber(known[9])} end
 since = math.min(since, now)
 local left = since + tonumber(wait) - now
 if how == 'anew' or (how == 'begin' and known[9] == '1' and known[6] == boot) then left = 0 end
+if reads then return {math.max(left, 0), known[6], 0, tonumber(known[9])} end
 if left > 0 then
   redis.call('HSET', NOTE, 'since', number(since), 'counted', number(counted))
   return {left, known[6], counted, tonumber(known[9])}

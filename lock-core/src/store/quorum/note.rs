@@ -49,6 +49,8 @@ impl Run {
 /// How a node is vetted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vetting<'a> {
+    /// Nothing is written: what a client would find.
+    Read,
     /// Without a note it stays without one.
     Look,
     /// Without a note it gets one: the other nodes may have theirs.
@@ -76,6 +78,7 @@ impl Statement<'_> {
     /// The arguments of the script.
     pub(super) fn args(&self) -> [String; 9] {
         let how = match self.how {
+            Vetting::Read => "read",
             Vetting::Look => "vet",
             Vetting::Join => "join",
             Vetting::New => "new",

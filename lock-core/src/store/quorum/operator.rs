@@ -57,14 +57,13 @@ impl QuorumStore {
             let other = self.members.all.iter().zip(&found);
             let mut other = other.filter_map(|(node, found)| match found {
                 Found::Blank if votes => Some((node, HAS_BEGUN.to_owned())),
-                Found::New { left, .. } if votes => Some((node, not_new(*left))),
                 Found::Waits(left) => Some((node, not_new(*left))),
+                // Beside a node that votes: a beginning was interrupted.
                 Found::Blank | Found::New { .. } | Found::Votes => None,
             });
             match other.next() {
-                None if votes => return Ok(()),
                 None => break,
-                // Another program may be ending the waits at this moment.
+                // Another program may have begun between the looks at two nodes.
                 Some(_) if votes && Instant::now() < end => sleep(LOOK_PAUSE).await,
                 Some((node, why)) => return Err(wrong(node, why)),
             }
@@ -214,16 +213,17 @@ impl QuorumStore {
     }
 
     async fn asked(&self, node: &Member) -> Result<(NodeVote, i64), StoreError> {
-        let connection = node.server.connected().await?;
+        // The connection in use is for those who lock.
+        let connection = node.server.dial_beside().await?;
         let run = node.run(&connection).await?;
-        let statement = self.members.statement(node, Vetting::Look, &run);
+        let statement = self.members.statement(node, Vetting::Read, &run);
         let vote = match node.vet(&connection, statement).await? {
             Vetted::Blank => NodeVote::Blank,
             Vetted::Note { left, .. } if left.is_zero() => NodeVote::Votes,
             Vetted::Note { left, is_new, .. } => NodeVote::Waits { left, is_new },
             other @ Vetted::Other { .. } => return Err(self.members.is_other(node, other)),
         };
-        Ok((vote, node.server.clock_ahead().await?))
+        Ok((vote, node.server.clock_ahead(&connection).await?))
     }
 
     /// Examines each node.

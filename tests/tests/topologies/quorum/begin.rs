@@ -1,14 +1,15 @@
 //! The beginning of a quorum, by its operator and by the programs that find it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lock_core::{LockError, LockManager};
+use lock_core::{LockError, LockManager, NodeVote};
 use lock_tests::kit::command;
-use lock_tests::{Proxy, TestServer};
+use lock_tests::{Proxy, Request, TestServer, eventually};
 use tokio::time::timeout;
 
 use super::forgets::is_refused;
-use super::rig::{LIMIT, Quorum, WAIT, behind};
+use super::rig::{LIMIT, Quorum, WAIT, behind, counter_of};
 
 impl Quorum {
     async fn begin_again(&self) -> Result<(), LockError> {
@@ -59,18 +60,86 @@ async fn a_quorum_begun_half_way_or_found_by_a_program_is_begun_all_the_same() {
     is_refused(&quorum.manager().await, "a").await;
     quorum.begin_again().await.unwrap();
     quorum.votes_now().await;
+    // Interrupted when the first node votes, and before the others do.
+    let quorum = Quorum::blank(3, WAIT).await;
+    let proxies = [1, 2].map(|node| Proxy::start(&quorum.nodes[node]));
+    let ends_the_wait = |request: &Request| request.has("begin");
+    let held = proxies.each_ref();
+    let held = held.map(|proxy| proxy.hold_next_request_matching(ends_the_wait));
+    let [one, other] = [0, 1].map(|at| behind(&proxies[at], &quorum.nodes[at + 1]));
+    let urls = [quorum.nodes[0].url(), one, other];
+    let begin = tokio::spawn(quorum.builder().begin_quorum(urls).into_future());
+    for held in &held {
+        held.wait().await;
+    }
+    begin.abort();
+    for proxy in &proxies {
+        proxy.reset();
+    }
+    let votes = async |node: usize| {
+        let counter = counter_of(&quorum.nodes[node]).await;
+        quorum.nodes[node].exists(&counter).await
+    };
+    eventually("it votes", LIMIT, async || votes(0).await).await;
+    assert!(!votes(1).await && !votes(2).await);
+    quorum.begin_again().await.unwrap();
+    quorum.votes_now().await;
     // Dropped at each of its steps.
     for step in 0..40 {
         let quorum = Quorum::blank(3, WAIT).await;
         let brief = Duration::from_micros(100 * step);
         let _ = timeout(brief, quorum.begin_again()).await;
-        // If some nodes vote already, the others may have lost votes.
-        if let Err(error) = quorum.begin_again().await {
-            assert!(error.to_string().contains("votes in"), "{error}");
-            quorum.begin_anew().await;
-        }
+        quorum.begin_again().await.unwrap();
         quorum.votes_now().await;
     }
+}
+
+/// The state of the nodes is not changed by a look at it, nor by one that may only read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_the_nodes_is_read_and_nothing_is_written() {
+    let quorum = Quorum::start(3).await;
+    quorum.votes_now().await;
+    let node = &quorum.nodes[1];
+    let _: redis::Value = command(node, "SAVE").await;
+    node.restart().await;
+    let () = command(&quorum.nodes[2], "FLUSHALL").await;
+    let reader = "ACL SETUSER reader on nopass ~* &* +@read +@connection +subscribe +eval +evalsha +info +time";
+    for node in &quorum.nodes {
+        let () = command(node, reader).await;
+    }
+    let before = data(&quorum).await;
+    assert_eq!(
+        before[1].len(),
+        2,
+        "the note and the counter of another run"
+    );
+    let readers = quorum.nodes.iter().map(TestServer::addr);
+    let readers: Vec<_> = readers.map(|at| format!("redis://reader:x@{at}")).collect();
+    for urls in [quorum.urls(), readers] {
+        let status = quorum.builder().quorum_status(urls).await.unwrap();
+        assert_eq!(status[0].vote(), Ok(NodeVote::Votes));
+        let waits = status[1].vote();
+        assert!(
+            matches!(waits, Ok(NodeVote::Waits { left, is_new: false, .. }) if left == WAIT),
+            "{waits:?}"
+        );
+        assert_eq!(status[2].vote(), Ok(NodeVote::Blank));
+        assert_eq!(data(&quorum).await, before);
+    }
+}
+
+/// The keys of each node, with what is in them.
+async fn data(quorum: &Quorum) -> Vec<BTreeMap<String, Vec<u8>>> {
+    let mut all = Vec::new();
+    for node in &quorum.nodes {
+        let mut keys = BTreeMap::new();
+        for key in node.keys().await {
+            let dumped: Vec<u8> = command(node, &format!("DUMP {key}")).await;
+            keys.insert(key, dumped);
+        }
+        all.push(keys);
+    }
+    all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use super::Server;
 use super::look::field;
 use crate::base::finding::{Finding, Severity};
 use crate::store::StoreError;
+use crate::store::redis::connection::Connection;
 use crate::store::redis::error::{classify, garbled, said};
 
 /// Maximum difference between two clocks that a delay of the network explains. It is the default skew of a quorum.
@@ -21,7 +22,11 @@ impl Server {
         if let Err(error) = self.ready().await {
             return vec![unreachable(&self.address(), error)];
         }
-        let (info, clock) = join(self.request(cmd("INFO")), self.clock_ahead()).await;
+        let clock = async {
+            self.clock_ahead(&*self.connection().await.map_err(classify)?)
+                .await
+        };
+        let (info, clock) = join(self.request(cmd("INFO")), clock).await;
         let at = &*self.address();
         let mut findings = match info.and_then(|info| Ok(from_redis_value::<String>(info)?)) {
             Ok(info) => of_info(at, &info),
@@ -37,10 +42,14 @@ impl Server {
     }
 
     /// How far its clock is ahead of ours, ms.
-    pub(in crate::store) async fn clock_ahead(self: &Arc<Self>) -> Result<i64, StoreError> {
+    pub(in crate::store) async fn clock_ahead(
+        self: &Arc<Self>,
+        connection: &Connection,
+    ) -> Result<i64, StoreError> {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let before = now().unwrap_or_default();
-        let answer = self.request(cmd("TIME")).await.map_err(classify)?;
+        let answer = self.request_on(connection, &cmd("TIME"), false).await;
+        let answer = answer.map_err(classify)?;
         // The answer was on its way for about half of the time.
         let ours = before + now().unwrap_or_default().saturating_sub(before) / 2;
         let theirs = from_redis_value::<(u64, u64)>(answer);
