@@ -4,7 +4,11 @@
 pub(crate) use {std::hash::RandomState, tokio::runtime::Handle, tokio::spawn};
 
 #[cfg(lock_sim)]
-pub(crate) use crate::base::sim::{Handle, RandomState, spawn, uuid};
+pub(crate) use crate::base::sim::{Handle, RandomState, before_send, spawn, uuid};
+
+/// Nothing; in the simulation a pause between a decision and its request.
+#[cfg(all(feature = "quorum", not(lock_sim)))]
+pub(crate) async fn before_send() {}
 
 /// A unique name.
 #[cfg(not(lock_sim))]

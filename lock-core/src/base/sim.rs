@@ -55,6 +55,9 @@ pub trait Process: Send + Sync {
 
     /// A text that no other owner of a reentrant lock has.
     fn owner(&self) -> String;
+
+    /// How long the processor is away between a decision and its request.
+    fn hesitates(&self) -> Duration;
 }
 
 thread_local! {
@@ -125,6 +128,14 @@ pub(crate) fn know_script(hash: &str, name: &'static str) {
 
 pub(crate) fn owner() -> String {
     current().map_or_else(|| format!("{}:1", uuid()), |process| process.owner())
+}
+
+/// Before a request: another thread may have the processor.
+pub(crate) async fn before_send() {
+    let pause = current().map_or(Duration::ZERO, |process| process.hesitates());
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
 }
 
 pub(crate) async fn tcp(host: &str, port: u16, _nodelay: bool) -> RedisResult<Box<dyn Stream>> {

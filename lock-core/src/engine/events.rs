@@ -129,6 +129,17 @@ impl Events for Shared {
         }
     }
 
+    #[cfg(feature = "quorum")]
+    fn to_be_confirmed(&self) {
+        let now = self.clock.now();
+        for acquisition in lock(&self.registry).acquisitions.values() {
+            if let Some(lease) = acquisition.lease() {
+                lease.confirm_at(now);
+            }
+        }
+        self.lease_due_at(now);
+    }
+
     fn is_in_use(&self) -> bool {
         !lock(&self.registry).acquisitions.is_empty() || !self.news.is_empty()
     }

@@ -50,6 +50,8 @@ struct Life {
     paused: AtomicBool,
     /// The most milliseconds that a task is polled late.
     stutter: AtomicU64,
+    /// The most milliseconds before a request, of which three in ten wait.
+    hesitation: AtomicU64,
 }
 
 /// A runtime inside a process. Cheap to clone; clones are the same runtime.
@@ -117,6 +119,14 @@ impl sim::Process for Core {
     fn owner(&self) -> String {
         let number = self.life.next_owner.fetch_add(1, Ordering::Relaxed);
         format!("{}:{number}", self.life.id)
+    }
+
+    fn hesitates(&self) -> Duration {
+        let most = self.life.hesitation.load(Ordering::Relaxed);
+        if most == 0 || fastrand::u8(..10) >= 3 {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(fastrand::u64(1..=most))
     }
 }
 
@@ -256,6 +266,7 @@ impl Life {
             next_owner: AtomicU64::new(1),
             paused: AtomicBool::new(false),
             stutter: AtomicU64::new(0),
+            hesitation: AtomicU64::new(0),
         })
     }
 }
@@ -370,6 +381,13 @@ impl Process {
     /// stands still where the others go on.
     pub fn stutter(&self, most: u64) {
         self.0.life.borrow().stutter.store(most, Ordering::Relaxed);
+    }
+
+    /// From now on three requests in ten go out up to this number of milliseconds after they were decided, and perhaps behind later
+    /// ones.
+    pub fn hesitate(&self, most: u64) {
+        let life = self.0.life.borrow();
+        life.hesitation.store(most, Ordering::Relaxed);
     }
 
     /// Ends a [`pause`](Self::pause) and a [`stutter`](Self::stutter).

@@ -37,7 +37,7 @@ impl QuorumStore {
         let timers = self.members.timers();
         let began = timers.now();
         let mut splits = 0;
-        let mut skip = self.left_out();
+        let mut skip = self.members.left_out();
         loop {
             let verdict = self.vote(attempt, skip).await;
             let skipped = std::mem::take(&mut skip);
@@ -61,7 +61,7 @@ impl QuorumStore {
             };
             if let Some(pause) = pause {
                 timers.sleep(pause).await;
-                skip = self.left_out();
+                skip = self.members.left_out();
                 continue;
             }
             return Ok(match verdict? {
@@ -109,8 +109,6 @@ impl QuorumStore {
             tally.count(node.index, Err(node.failed(silent())));
         }
         let verdict = self.counted(&mut round, &mut tally, attempt.mode).await;
-        // The slower nodes vote, too, or are told that the votes were given up.
-        drop(round);
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
             members.has_minted(largest + attempt.reserve);
             if largest > smallest {
@@ -120,9 +118,12 @@ impl QuorumStore {
             if !claim.won(attempt.ttl) {
                 return Ok(Verdict::Split);
             }
+            self.complete(round, edition, attempt.ttl);
         } else {
+            // The slower nodes are told that the votes were given up.
+            drop(round);
             let undo = Ballot::undo(attempt.key, attempt.token, edition.number);
-            members.take_back(undo, edition.of, claim.lost());
+            members.take_back(undo, edition, claim.lost());
         }
         verdict
     }
@@ -164,33 +165,6 @@ impl QuorumStore {
         }
     }
 
-    /// The nodes to skip because they have not answered recently. They are probed in the background: a round that waited for a
-    /// probe would keep its votes meanwhile, and so would the rounds of other clients. No node is skipped if the others are no
-    /// majority.
-    fn left_out(&self) -> Nodes {
-        let silent = silent_nodes(&self.members);
-        for index in (0..self.members.all.len()).filter(|node| silent.has(*node)) {
-            self.probe(index);
-        }
-        if has_no_majority(&self.members) {
-            return Nodes::default();
-        }
-        silent
-    }
-
-    /// Asks a silent node whether it answers again.
-    fn probe(&self, index: usize) {
-        let members = Arc::clone(&self.members);
-        if !members.all[index].rtt.begin_probe(Instant::now()) {
-            return;
-        }
-        self.members.engine.spawn(async move {
-            let node = &members.all[index];
-            members.probe(node).await;
-            node.rtt.end_probe();
-        });
-    }
-
     /// Makes sure that no majority mints a token up to this one again: a majority of nodes that voted for this token must raise
     /// their counters. A later acquisition needs the vote of one of them, and gets it after the raise.
     async fn raise(&self, attempt: Attempt<'_>, edition: u64, last: u64) -> Result<(), StoreError> {
@@ -217,6 +191,35 @@ impl QuorumStore {
             StoreError::NotNow(cause) => StoreError::Ambiguous(cause),
             other => other,
         })
+    }
+}
+
+impl Members {
+    /// The nodes to skip because they have not answered recently. They are probed in the background: a round that waited for a
+    /// probe would keep its votes meanwhile, and so would the rounds of other clients. No node is skipped if the others are no
+    /// majority.
+    pub(super) fn left_out(self: &Arc<Self>) -> Nodes {
+        let silent = silent_nodes(self);
+        for index in (0..self.all.len()).filter(|node| silent.has(*node)) {
+            self.begin_probe(index);
+        }
+        if has_no_majority(self) {
+            return Nodes::default();
+        }
+        silent
+    }
+
+    /// Asks a silent node whether it answers again.
+    fn begin_probe(self: &Arc<Self>, index: usize) {
+        let members = Arc::clone(self);
+        if !members.all[index].rtt.begin_probe(Instant::now()) {
+            return;
+        }
+        self.engine.spawn(async move {
+            let node = &members.all[index];
+            members.probe(node).await;
+            node.rtt.end_probe();
+        });
     }
 }
 

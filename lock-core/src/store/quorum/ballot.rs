@@ -116,6 +116,18 @@ impl Ballot {
 
     /// Takes back what this request for a vote may have left.
     pub(super) fn undone(&self) -> Arc<Self> {
+        let (lock, vote) = self.asked_for();
+        Self::new(&UNDO, &[lock], &[vote])
+    }
+
+    /// Asks for the same vote for a lock that is won.
+    pub(super) fn completed(&self, kept: Duration) -> Arc<Self> {
+        let (lock, vote) = self.asked_for();
+        Self::new(&HEAL, &[lock], &[vote, Arg::Millis(kept)])
+    }
+
+    /// The lock and the vote of a request for a vote.
+    fn asked_for(&self) -> (Name<'_>, Arg<'_>) {
         let words = self.command.args_iter().filter_map(|word| match word {
             redis::Arg::Simple(word) => Some(word),
             _ => None,
@@ -124,8 +136,7 @@ impl Ballot {
         let words: Vec<&[u8]> = words.skip(2).collect();
         let text = |word: usize| str::from_utf8(words[word]).unwrap_or_default();
         let keys: usize = text(0).parse().unwrap_or(1);
-        let vote = Arg::Bytes(words[1 + keys]);
-        Self::new(&UNDO, &[text(1).into()], &[vote])
+        (text(1).into(), Arg::Bytes(words[1 + keys]))
     }
 
     pub(super) fn is_release(&self) -> bool {

@@ -107,7 +107,7 @@ pub(super) fn unknown() -> StoreError {
 }
 
 /// Whether a node has no votes, because it may have forgotten them.
-pub(super) fn is_waiting(error: &StoreError) -> bool {
+fn is_waiting(error: &StoreError) -> bool {
     matches!(error, StoreError::NotYet(_))
 }
 
@@ -139,6 +139,11 @@ pub(super) fn stale() -> StoreError {
     StoreError::NotNow(Why::Stale.cause())
 }
 
+/// A release finds no vote, which an undo that went out behind it may have removed.
+pub(super) fn overtaken() -> StoreError {
+    StoreError::Ambiguous(Why::Overtaken.cause())
+}
+
 /// The vote of a node does not belong to this token, or no longer.
 pub(super) fn not_ours() -> StoreError {
     StoreError::NotNow(Why::NotOurs.cause())
@@ -151,6 +156,8 @@ enum Why {
     NotOurs,
     #[error("a later request has its vote")]
     Stale,
+    #[error("another request has removed its vote")]
+    Overtaken,
     #[error("no reply within {:?}", in_millis(*.0))]
     Late(Duration),
     #[error(

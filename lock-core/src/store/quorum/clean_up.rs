@@ -15,7 +15,9 @@ use super::leftovers::{Busy, LATE, Leftover};
 use super::members::Members;
 use super::node::Member;
 use super::nodes::Nodes;
+use super::tokens::Edition;
 use crate::base::backoff::Backoff;
+use crate::base::rt::before_send;
 use crate::base::sync::lock;
 use crate::store::StoreError;
 
@@ -26,17 +28,17 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct TakenBack {
     members: Arc<Members>,
     ballot: Arc<Ballot>,
-    number: u64,
+    edition: Edition,
     sent: Instant,
     _busy: Busy,
 }
 
 impl TakenBack {
-    pub(super) fn new(members: &Arc<Members>, ballot: Arc<Ballot>, number: u64) -> Self {
+    pub(super) fn new(members: &Arc<Members>, ballot: Arc<Ballot>, edition: Edition) -> Self {
         Self {
             members: Arc::clone(members),
             ballot,
-            number,
+            edition,
             sent: Instant::now(),
             _busy: members.under_way.begin(),
         }
@@ -51,11 +53,12 @@ impl TakenBack {
         }
         let new = Leftover {
             ballot: Arc::clone(&self.ballot),
+            edition: self.edition.number,
             // No vote lasts longer.
             end: Instant::now() + members.kept(members.wait / 2),
             answered: answer.is_ok().then_some(self.sent),
         };
-        let begins = leftovers.add(self.number, new);
+        let begins = leftovers.add(self.edition.of, new);
         drop(leftovers);
         if begins {
             let (alive, busy) = (members.alive.subscribe(), members.under_way.begin());
@@ -67,17 +70,19 @@ impl TakenBack {
 
 impl Members {
     /// Takes back votes, in the background.
-    pub(super) fn take_back(self: &Arc<Self>, undo: Arc<Ballot>, number: u64, on: Nodes) {
+    pub(super) fn take_back(self: &Arc<Self>, undo: Arc<Ballot>, edition: Edition, on: Nodes) {
         if on.is_empty() {
             return;
         }
-        let taken_back = TakenBack::new(self, undo, number);
+        let taken_back = TakenBack::new(self, undo, edition);
         self.engine.spawn(async move {
             let TakenBack {
                 members, ballot, ..
             } = &taken_back;
             let nodes = members.all.iter().filter(|node| on.has(node.index));
             let told = nodes.map(async |node| {
+                before_send().await;
+                members.tokens.undoes(edition.of);
                 let sent = timeout(members.limit, node.send(ballot, None, || true)).await;
                 let answer = sent.unwrap_or_else(|_| Err(late(members.limit)));
                 taken_back.was_told(node.index, &answer);
@@ -89,13 +94,14 @@ impl Members {
     /// Sends what is due. Returns whether anything was confirmed; `None` if nothing is left.
     async fn send_again(&self, node: &Member) -> Option<bool> {
         // What is due is known when there is a connection.
-        let connected = node.server.connected().await;
+        let is_reached = node.server.is_reached().await;
         let now = Instant::now();
         let due = lock(&node.leftovers).due(now)?;
-        if connected.is_err() {
+        if !is_reached {
             return Some(false);
         }
         let sent = due.iter().map(async |(number, ballot)| {
+            self.tokens.undoes(*number);
             let sent = timeout(self.limit, node.send(ballot, None, || true)).await;
             let answer = sent.ok().and_then(Result::ok);
             answer.map(|_| (*number, ballot))

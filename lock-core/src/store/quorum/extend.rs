@@ -1,33 +1,35 @@
-//! Renewal of leases on a majority, and healing of the minority.
+//! Renewal of leases on a majority, and the votes of the minority.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures_util::future::FutureExt;
+use tokio::time::{Instant, timeout};
 
 use super::QuorumStore;
 use super::ballot::Ballot;
-use super::causes::{combined, is_waiting};
+use super::causes::combined;
+use super::members::Members;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{Answered, How, Round, ask};
 use super::tokens::{Edition, stored};
+use crate::base::backoff::Backoff;
 use crate::store::redis::extended;
-use crate::store::{Renewal, StoreError, to_each};
+use crate::store::{Renewal, StoreError};
+
+/// Maximum pause before a node is asked again: the release of the former holder is on its way.
+const SOON: Duration = Duration::from_millis(10);
+
+/// For a lease, the nodes that have lost its vote; `None` if it is gone.
+type Votes = Result<Option<Nodes>, StoreError>;
 
 impl QuorumStore {
+    /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
+    /// it was cast, get it back: earlier, that could revive a lock that was taken away.
     pub(in crate::store) async fn extend(
         &self,
         renewals: &[Renewal<'_>],
     ) -> Vec<Result<bool, StoreError>> {
-        let held = self.extended(renewals).await;
-        if let Ok(held) = &held {
-            self.renewed(renewals, held);
-        }
-        to_each(held, renewals.len())
-    }
-
-    /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
-    /// it was cast, get it back: earlier, that could revive a lock that was taken away.
-    async fn extended(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         let members = &self.members;
         let editions = renewals.iter().map(|it| members.tokens.edition(it.token));
         let editions: Vec<_> = editions.collect();
@@ -44,55 +46,52 @@ impl QuorumStore {
         let ballot = Ballot::extend(&kept, &votes);
         let patience = self.patience().min(limit);
         let mut round = ask(members, ballot, How::Renew, Nodes::default(), patience);
-        let lost = self.lost(&mut round, renewals, &editions, end).await;
+        let outcomes = self.outcomes(&mut round, &editions, end).await;
         round.finish(|_| ());
-        let lost = lost?;
-        for ((renewal, edition), lost) in renewals.iter().zip(editions).zip(&lost) {
-            // A lease that is only confirmed gets no new vote: its ttl is not known here.
-            if let Some(lost) = lost
-                && !renewal.ttl.is_zero()
-            {
-                members.tokens.renewed(edition, renewal.ttl);
-                if !lost.is_empty() && members.tokens.is_open(edition) {
-                    self.heal(*renewal, edition, *lost);
-                }
+        let all = renewals.iter().zip(editions).zip(outcomes);
+        all.map(|((renewal, edition), outcome)| {
+            let lost = outcome?;
+            if let Some(lost) = lost {
+                self.renewed(*renewal, edition, lost);
             }
-        }
-        Ok(lost.iter().map(Option::is_some).collect())
+            Ok(lost.is_some())
+        })
+        .collect()
     }
 
-    /// For each lease, the nodes that have lost its vote and can be healed; `None` if it is not renewed. All nodes that answer in
-    /// time are counted, and the others are awaited only as long as they are needed. An error if no lease is decided.
-    async fn lost(
+    /// All nodes that answer in time are counted, and the others are awaited only as long as they are needed. A lease that stays
+    /// undecided has an error of its own, and is asked for again.
+    async fn outcomes(
         &self,
         round: &mut Round<impl Future<Output = Answered> + Send + 'static>,
-        renewals: &[Renewal<'_>],
         editions: &[Edition],
         end: Instant,
-    ) -> Result<Vec<Option<Nodes>>, StoreError> {
-        let members = &self.members;
+    ) -> Vec<Votes> {
+        let (members, leases) = (&self.members, editions.len());
         let (nodes, majority) = (members.all.len(), members.majority);
         let mut failures = [const { None }; MAXIMUM_NODES];
-        let mut held = vec![Nodes::default(); renewals.len()];
-        let (mut not_held, mut waiting) = (held.clone(), Nodes::default());
+        let mut held = vec![Nodes::default(); leases];
+        let mut not_held = held.clone();
         loop {
-            let won = |n: usize| held[n].len() >= majority;
-            let decided = |n: usize| won(n) || not_held[n].len() > nodes - majority;
+            let is_held = |n: usize| held[n].len() >= majority;
+            let is_gone = |n: usize| not_held[n].len() > nodes - majority;
             let next = match round.next().await {
-                None if !(0..renewals.len()).all(decided) => round.straggler(end).await,
+                None if !(0..leases).all(|n| is_held(n) || is_gone(n)) => {
+                    round.straggler(end).await
+                }
                 next => next,
             };
             let Some((node, answer)) = next else {
-                if !renewals.is_empty() && !(0..renewals.len()).any(decided) {
-                    return Err(combined(nodes, failures.into_iter().flatten().collect()));
-                }
-                // A lease without a majority for or against it, in a round that has decided others, has lost votes besides the
-                // nodes that cannot be asked. It counts as lost, which is safe.
-                let lost = |n| won(n).then(|| not_held[n].but(waiting));
-                return Ok((0..renewals.len()).map(lost).collect());
+                let failures: Vec<_> = failures.into_iter().flatten().collect();
+                let outcome = |n| match (is_held(n), is_gone(n)) {
+                    (true, _) => Ok(Some(not_held[n])),
+                    (false, true) => Ok(None),
+                    (false, false) => Err(combined(nodes, failures.clone())),
+                };
+                return (0..leases).map(outcome).collect();
             };
             failures[node] = None;
-            match answer.and_then(|value| extended(value, renewals.len())) {
+            match answer.and_then(|value| extended(value, leases)) {
                 Ok(flags) => {
                     for (n, flag) in flags.into_iter().enumerate() {
                         let side = if flag {
@@ -104,17 +103,26 @@ impl QuorumStore {
                         *side = side.with(node);
                     }
                 }
-                Err(error) => {
-                    // It has no vote of any lock, and is not healed before it votes.
-                    if is_waiting(&error) {
-                        for not_held in &mut not_held {
-                            *not_held = not_held.with(node);
-                        }
-                        waiting = waiting.with(node);
-                    }
-                    failures[node] = Some(members.all[node].failed(error));
-                }
+                // A node that waits may have lost the vote, and gives it to no other client while the lease lasts.
+                Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
+        }
+    }
+
+    /// A majority has confirmed a lease, and these nodes have lost its vote.
+    fn renewed(&self, renewal: Renewal<'_>, edition: Edition, lost: Nodes) {
+        let tokens = &self.members.tokens;
+        if !renewal.ttl.is_zero() {
+            tokens.renewed(edition, renewal.ttl);
+        }
+        self.named_again(renewal);
+        if let Some(left) = tokens.left(edition).filter(|_| !lost.is_empty()) {
+            let ttl = if renewal.ttl.is_zero() {
+                left
+            } else {
+                renewal.ttl
+            };
+            self.heal(Renewal { ttl, ..renewal }, edition, lost);
         }
     }
 
@@ -130,7 +138,6 @@ impl QuorumStore {
     /// Casts the vote again, in the background, on the nodes that have lost it.
     fn heal(&self, renewal: Renewal<'_>, edition: Edition, lost: Nodes) {
         let members = &self.members;
-        let others = members.nodes().but(lost);
         for node in members.all.iter().filter(|node| lost.has(node.index)) {
             tracing::debug!(
                 node = node.index,
@@ -139,10 +146,63 @@ impl QuorumStore {
             );
         }
         let ballot = Ballot::heal(self.kept(renewal), edition.number);
-        let waits = false;
-        let how = How::Vote { edition, waits };
-        let mut round = ask(members, ballot, how, others, members.limit);
+        let mut round = ask_again(members, ballot, edition, members.nodes().but(lost));
         round.send();
         round.finish(|_| ());
     }
+
+    /// A lock is won with the votes that have come so far. The other nodes vote later in this round, or are asked again.
+    pub(super) fn complete(
+        &self,
+        round: Round<impl Future<Output = Answered> + Send + 'static>,
+        edition: Edition,
+        lease: Duration,
+    ) {
+        let members = &self.members;
+        let is_complete = || members.tokens.bare(edition, members.nodes()).is_none();
+        if round.is_answered() && is_complete() {
+            return;
+        }
+        let completed = completed(Arc::downgrade(members), round.ballot(), edition, lease);
+        let rest = round.rest(|_| ());
+        members.engine.spawn(rest.then(|()| completed));
+    }
+}
+
+/// Asks the nodes that refused, were skipped or were silent, until all have voted or the first renewal is due: a lock with a bare
+/// majority would be lost with one more node.
+async fn completed(members: Weak<Members>, won: Arc<Ballot>, edition: Edition, lease: Duration) {
+    let end = Instant::now() + lease / 3;
+    let mut backoff = Backoff::new(SOON, lease / 12);
+    while let Some(there) = members.upgrade() {
+        let bare = there.tokens.bare(edition, there.nodes());
+        let Some((voted, left)) = bare.filter(|_| Instant::now() < end) else {
+            return;
+        };
+        if backoff.failures() > 0 {
+            let ballot = won.completed(there.kept(left));
+            let mut round = ask_again(&there, ballot, edition, there.left_out().and(voted));
+            while round.next().await.is_some() {}
+        }
+        let mut alive = there.alive.subscribe();
+        drop(there);
+        let _ = timeout(backoff.failed(), alive.changed()).await;
+    }
+}
+
+/// Asks for votes for a lock that a majority has.
+fn ask_again(
+    members: &Arc<Members>,
+    ballot: Arc<Ballot>,
+    edition: Edition,
+    skip: Nodes,
+) -> Round<impl Future<Output = Answered> + Send + 'static> {
+    let waits = false;
+    ask(
+        members,
+        ballot,
+        How::Vote { edition, waits },
+        skip,
+        members.limit,
+    )
 }

@@ -73,8 +73,13 @@ impl Events for Hints {
         self.tell(|engine| engine.interrupted(of));
     }
 
-    // A short outage of one node is no reason to doubt a lease: the other nodes send the same messages.
-    fn reconnected(&self, _: Concerned<'_>) {}
+    // The other nodes have sent the same messages: only the votes of this one may be missing.
+    fn reconnected(&self, _: Concerned<'_>) {
+        let nodes = self.members.all.iter();
+        for node in nodes.filter(|node| node.sessions.vetted().is_none()) {
+            self.members.begin_session(node);
+        }
+    }
 
     fn observed(&self, event: &Event<'_>) {
         self.tell(|engine| engine.observed(event));

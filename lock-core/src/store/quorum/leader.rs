@@ -34,14 +34,12 @@ impl QuorumStore {
         }
     }
 
-    /// Names the leaders again whose leases were renewed.
-    pub(super) fn renewed(&self, renewals: &[Renewal<'_>], held: &[bool]) {
-        for (renewal, held) in renewals.iter().zip(held) {
-            // Zero once it has ended.
-            if let Some(value) = renewal.claim.value().filter(|_| *held && renewal.fence > 0) {
-                let leads = Some((renewal.fence, value));
-                self.announce(renewal.key, renewal.token, leads);
-            }
+    /// Names a leader again whose lease was renewed.
+    pub(super) fn named_again(&self, renewal: Renewal<'_>) {
+        // Zero once it has ended.
+        if let Some(value) = renewal.claim.value().filter(|_| renewal.fence > 0) {
+            let leads = Some((renewal.fence, value));
+            self.announce(renewal.key, renewal.token, leads);
         }
     }
 

@@ -34,10 +34,19 @@ pub(super) struct Leftovers {
 
 pub(super) struct Leftover {
     pub(super) ballot: Arc<Ballot>,
+    /// It removes votes up to this edition.
+    pub(super) edition: u64,
     /// The end of the vote, if the node has it.
     pub(super) end: Instant,
     /// When it was last sent, if that was answered.
     pub(super) answered: Option<Instant>,
+}
+
+impl Leftover {
+    /// A later edition removes more, and of one edition a release.
+    fn removes(&self) -> (u64, bool) {
+        (self.edition, self.ballot.is_release())
+    }
 }
 
 impl Leftovers {
@@ -51,14 +60,11 @@ impl Leftovers {
         self.unanswered.is_none_or(|at| at + LATE <= sent)
     }
 
-    /// Returns whether a task has to begin to send.
+    /// Returns whether a task has to begin to send. What removes more stays, in whichever order they come.
     pub(super) fn add(&mut self, number: u64, new: Leftover) -> bool {
         let is_full = self.all.len() >= MOST;
         match self.all.get_mut(&number) {
-            // A release removes what any undo would.
-            Some(known) if known.ballot.is_release() && !new.ballot.is_release() => {
-                known.answered = None;
-            }
+            Some(known) if known.removes() > new.removes() => known.answered = None,
             None if is_full => return false,
             _ => drop(self.all.insert(number, new)),
         }
@@ -138,13 +144,14 @@ mod tests {
             LockKey::new("lock:", "a").unwrap(),
             ClientId::random("test").token(1),
         );
-        let release = Ballot::release(&key, &token, 4);
+        let release = Ballot::release(&key, &token, 3);
         (Ballot::undo(&key, &token, 3), release)
     }
 
     fn leftover(ballot: &Arc<Ballot>, now: Instant) -> Leftover {
         Leftover {
             ballot: Arc::clone(ballot),
+            edition: 3,
             end: now + MINUTE,
             answered: None,
         }
@@ -170,6 +177,22 @@ mod tests {
         assert!(!all.answered(2, &undo, later), "another vote may come");
         assert!(all.due(broke + MINUTE).is_none());
         assert!(all.add(1, leftover(&undo, later)), "the task has ended");
+    }
+
+    /// An answer that comes late brings the earlier one.
+    #[test]
+    fn a_later_edition_stays_in_the_place_of_an_earlier_one() {
+        let ((undo, release), now) = (ballots(), Instant::now());
+        for ballot in [&undo, &release] {
+            for order in [[3, 7], [7, 3]] {
+                let mut all = Leftovers::default();
+                for edition in order {
+                    let new = leftover(ballot, now);
+                    all.add(1, Leftover { edition, ..new });
+                }
+                assert_eq!(all.all[&1].edition, 7);
+            }
+        }
     }
 
     #[test]

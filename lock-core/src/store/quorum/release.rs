@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::QuorumStore;
 use super::ballot::{Ballot, yes};
-use super::causes::combined;
+use super::causes::{combined, overtaken};
 use super::clean_up::TakenBack;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
@@ -36,11 +36,11 @@ impl QuorumStore {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
         let given = members.tokens.release(token);
-        let ballot = Ballot::release(key, token, given.edition);
+        let ballot = Ballot::release(key, token, given.edition.number);
         let spared = given
             .nodes
             .map_or_else(Nodes::default, |it| members.nodes().but(it));
-        let taken_back = TakenBack::new(members, Arc::clone(&ballot), token.number());
+        let taken_back = TakenBack::new(members, Arc::clone(&ballot), given.edition);
         let mut round = ask(members, ballot, How::Tell, spared, self.usual());
         // A node that was never asked has nothing of the token.
         let (mut held, mut not_held) = (0, spared.len());
@@ -50,7 +50,8 @@ impl QuorumStore {
                 break Ok(Released::Free);
             }
             if not_held > nodes - majority {
-                break Ok(Released::NotHeld);
+                let is_lost = !given.is_undone();
+                break is_lost.then_some(Released::NotHeld).ok_or_else(overtaken);
             }
             // A node without an answer may have had the vote that is missing. No majority has the token any more, and that node
             // receives the release when it can.

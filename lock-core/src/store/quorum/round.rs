@@ -20,6 +20,7 @@ use super::node::Member;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::session::Admitted;
 use super::tokens::Edition;
+use crate::base::rt::before_send;
 use crate::base::sync::lock;
 use crate::base::timers::Sleep;
 use crate::store::StoreError;
@@ -174,7 +175,10 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
     let node = &members.all[index];
     let answer = match how {
         How::Vote { .. } | How::Renew => question.vote(index).await,
-        How::Tell => node.send_while(ballot, None, *sent, &|| true).await,
+        How::Tell => {
+            before_send().await;
+            node.send_while(ballot, None, *sent, &|| true).await
+        }
     };
     question.was_asked(node, &answer);
     (index, answer)
@@ -208,9 +212,10 @@ impl Question {
                     let node = &members.all[index];
                     lock(&node.leftovers).is_unanswered(Instant::now());
                 }
-                if !members.tokens.is_open(edition) && (cast.is_err() || !is_ahead) {
+                let counts = members.tokens.is_cast(edition, index, cast.is_ok());
+                if !counts && (cast.is_err() || !is_ahead) {
                     let on = Nodes::default().with(index);
-                    members.take_back(self.ballot.undone(), edition.of, on);
+                    members.take_back(self.ballot.undone(), edition, on);
                 }
             }
         }
@@ -230,6 +235,7 @@ impl Question {
                 if !members.tokens.asks(edition, index, waits) {
                     return Err(stale());
                 }
+                before_send().await;
                 let has_room = admitted.connection.has_room();
                 let is_repeated = AtomicBool::new(false);
                 let wanted = || {
@@ -398,17 +404,26 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     }
 
     /// Receives the remaining answers in the background, and passes each to `see`, and an error for each node without one.
-    pub(super) fn finish(mut self, mut see: impl FnMut(Answered) + Send + 'static) {
+    pub(super) fn finish(self, see: impl FnMut(Answered) + Send + 'static) {
         if self.pending.is_empty() {
             return;
         }
+        let members = Arc::clone(&self.question.members);
+        members.engine.spawn(self.rest(see));
+    }
+
+    /// As [`finish`](Self::finish), in a task of the engine.
+    pub(super) fn rest(
+        mut self,
+        mut see: impl FnMut(Answered) + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         // The timer belongs to the caller's runtime, which may end before the engine's runtime.
         (self.timer, self.is_left) = (None, true);
         let members = Arc::clone(&self.question.members);
         let end = Instant::now() + members.limit;
         let how = self.question.how;
         let busy = matches!(how, How::Vote { .. }).then(|| members.under_way.begin());
-        members.engine.spawn(async move {
+        async move {
             let _busy: Option<Busy> = busy;
             while !self.pending.is_empty() {
                 let time_out = self.next_time_out();
@@ -433,7 +448,16 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
                 }
                 see((node.index, answer));
             }
-        });
+        }
+    }
+
+    /// Whether no answer is outstanding.
+    pub(super) fn is_answered(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(super) fn ballot(&self) -> Arc<Ballot> {
+        Arc::clone(&self.question.ballot)
     }
 }
 

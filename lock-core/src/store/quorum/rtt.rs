@@ -17,7 +17,7 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 /// Minimum consecutive requests without an answer before a node is silent: it is skipped, and probed in the background.
 const SILENT_AFTER: u32 = 3;
 
-/// Interval between the probes of a silent node.
+/// Interval between the probes of a silent node, for each consecutive miss, up to ten.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// Maximum number of times that the wait for a node is doubled. A slower node is still measured: its late answers count, and so do
@@ -115,9 +115,9 @@ impl RttEstimator {
     /// Whether a silent node is to be probed now. True once in an interval, and not while a probe is under way.
     pub(super) fn begin_probe(&self, now: Instant) -> bool {
         let mut state = lock(&self.state);
-        let due = state
-            .probed
-            .is_none_or(|at| now.saturating_duration_since(at) >= PROBE_EVERY);
+        let interval = PROBE_EVERY * self.missed.load(Ordering::Relaxed).clamp(1, 10);
+        let due = state.probed;
+        let due = due.is_none_or(|at| now.saturating_duration_since(at) >= interval);
         let begins = due && !state.probing;
         if begins {
             state.probing = true;
@@ -176,6 +176,8 @@ mod tests {
         assert!(!rtt.begin_probe(start + PROBE_EVERY), "under way");
         rtt.end_probe();
         assert!(!rtt.begin_probe(start + MS), "too soon");
-        assert!(rtt.begin_probe(start + PROBE_EVERY));
+        (0..3).for_each(|_| rtt.missed());
+        assert!(!rtt.begin_probe(start + PROBE_EVERY), "with backoff");
+        assert!(rtt.begin_probe(start + PROBE_EVERY * 3));
     }
 }

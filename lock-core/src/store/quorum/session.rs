@@ -5,8 +5,10 @@
 //! | None | no connection was vetted, or that one has ended | wanted: Making |
 //! | Making | one task connects, loads the scripts, asks which run it is, and vets the server | it votes: Votes. it may have forgotten votes: Waits. anything else: Refused |
 //! | Votes | what is asked on the connection counts, while it is younger than 0.48 of the wait | asked at a quarter of the wait, or earlier over a slow link: Making beside it. older, ended, or the counter is unknown: None |
-//! | Waits | the server may have forgotten votes | the time is over: Making |
+//! | Waits | the server may have forgotten votes | the time is over: Making, wanted or not |
 //! | Refused | no answer, another quorum, another format | wanted: Making |
+//!
+//! In Votes after another state the node may lack votes for locks that are held: their leases are confirmed.
 //!
 //! A connection can hide that its address leads to another server by now. Another server that came behind the address votes only after
 //! the wait, when each lock has ended: its ttl is at most half of the wait. A margin is left for clocks that run at different speeds.

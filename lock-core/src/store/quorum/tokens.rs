@@ -5,8 +5,10 @@
 //! | edition | the first attempt, and the first after the last one has lost | the last attempt that loses, or the release |
 //! | attempts | each request for votes | its outcome, or its drop |
 //! | asked | each request for a vote, before it is sent | a refusal; all with the edition |
+//! | voted | an answer that says so | with the edition |
 //! | queued | each request of a waiter | the release |
 //! | won | an attempt with a majority, or a renewal | the release, or the end of the lease |
+//! | undone | an undo of this process that is sent while the token is being released | the end of the release |
 //! | freed | the first "free" message of a node | the notification of the engine, the next attempt, or the release |
 //!
 //! An acquisition may have two attempts at a time: one of the task that waits, and one of the refresh of its waiting line. A node has one
@@ -69,8 +71,13 @@ struct TokenState {
     won: Option<Instant>,
     /// For each node, the requests for a vote of the open edition that it has not refused.
     asked: [u32; MAXIMUM_NODES],
+    /// The nodes that have said that they have the vote of the open edition.
+    voted: Nodes,
     /// Where it may have a place in the queue.
     queued: Nodes,
+    /// Number of releases under way, and whether an undo of this process may overtake one.
+    releases: u32,
+    is_undone: bool,
     /// The time of its first attempt, µs since 1970: its place in the queues. A later time in some of them would put them in
     /// different orders, and their offers would go to different waiters.
     ticket: Option<u64>,
@@ -88,7 +95,7 @@ impl TokenState {
     fn close(&mut self) -> Nodes {
         let asked = self.asked();
         (self.is_open, self.won) = (false, None);
-        self.asked = [0; MAXIMUM_NODES];
+        (self.asked, self.voted) = ([0; MAXIMUM_NODES], Nodes::default());
         asked
     }
 
@@ -103,7 +110,7 @@ impl TokenState {
     }
 
     fn is_used(&self) -> bool {
-        self.attempts > 0 || self.freed > 0
+        self.attempts > 0 || self.freed > 0 || self.releases > 0
     }
 
     fn is_over(&self) -> bool {
@@ -138,13 +145,33 @@ impl Book {
     }
 }
 
-/// What a release has to remove.
-#[derive(Debug, PartialEq, Eq)]
+/// A running release, and what it has to remove.
+#[derive(Debug)]
 pub(super) struct Given {
+    tokens: Arc<Tokens>,
     /// Votes up to this edition.
-    pub(super) edition: u64,
+    pub(super) edition: Edition,
     /// Where it may have votes or places; `None` if that is not known.
     pub(super) nodes: Option<Nodes>,
+}
+
+impl Given {
+    /// Whether an undo of this process may have removed votes before this release.
+    pub(super) fn is_undone(&self) -> bool {
+        let book = lock(&self.tokens.0);
+        book.all
+            .get(&self.edition.of)
+            .is_some_and(|it| it.is_undone)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        lock(&self.tokens.0).change(self.edition.of, |it| {
+            it.releases -= 1;
+            it.is_undone &= it.releases > 0;
+        });
+    }
 }
 
 impl Tokens {
@@ -196,6 +223,38 @@ impl Tokens {
         lock(&self.0).open(edition).is_some()
     }
 
+    /// A node has the vote of this edition, for certain or perhaps. Returns whether it counts.
+    pub(super) fn is_cast(&self, edition: Edition, node: usize, is_certain: bool) -> bool {
+        let mut book = lock(&self.0);
+        let it = book.open(edition);
+        it.is_some_and(|it| {
+            if is_certain {
+                it.voted = it.voted.with(node);
+            }
+            true
+        })
+    }
+
+    /// The rest of the lease that has been won with this edition.
+    pub(super) fn left(&self, edition: Edition) -> Option<Duration> {
+        let won = lock(&self.0).open(edition)?.won?;
+        won.checked_duration_since(Instant::now())
+    }
+
+    /// As [`left`](Self::left), with the nodes that have the vote, if one of `nodes` has not.
+    pub(super) fn bare(&self, edition: Edition, nodes: Nodes) -> Option<(Nodes, Duration)> {
+        let voted = lock(&self.0).open(edition)?.voted;
+        let is_bare = !nodes.but(voted).is_empty();
+        Some((voted, self.left(edition).filter(|_| is_bare)?))
+    }
+
+    /// An undo is about to be sent: a release that it overtakes finds nothing.
+    pub(super) fn undoes(&self, number: u64) {
+        if let Some(it) = lock(&self.0).all.get_mut(&number) {
+            it.is_undone = it.releases > 0;
+        }
+    }
+
     /// The open edition of a token, or one that no node has.
     pub(super) fn edition(&self, token: &Token) -> Edition {
         let of = token.number();
@@ -211,6 +270,7 @@ impl Tokens {
     pub(super) fn confirmed(&self, edition: Edition, node: usize) {
         if let Some(it) = lock(&self.0).open(edition) {
             it.asked[node] = it.asked[node].max(1);
+            it.voted = it.voted.with(node);
         }
     }
 
@@ -222,25 +282,21 @@ impl Tokens {
     }
 
     /// The token is about to be released.
-    pub(super) fn release(&self, token: &Token) -> Given {
+    pub(super) fn release(self: &Arc<Self>, token: &Token) -> Given {
         let mut book = lock(&self.0);
-        let any = book.editions;
-        let known = book.change(token.number(), |it| {
-            it.freed = 0;
-            let asked = it.close();
-            let nodes = asked.and(std::mem::take(&mut it.queued));
-            (it.edition, nodes)
-        });
-        match known {
-            Some((edition, nodes)) if !nodes.is_empty() => Given {
-                edition,
-                nodes: Some(nodes),
-            },
-            // What knows of no request may be younger than the first one.
-            _ => Given {
-                edition: any,
-                nodes: None,
-            },
+        let (of, any) = (token.number(), book.editions);
+        let it = book.all.entry(of).or_default();
+        (it.freed, it.releases) = (0, it.releases + 1);
+        let nodes = it.close().and(std::mem::take(&mut it.queued));
+        // What knows of no request may be younger than the first one.
+        let (number, nodes) = match nodes.is_empty() {
+            true => (any, None),
+            false => (it.edition, Some(nodes)),
+        };
+        Given {
+            tokens: Arc::clone(self),
+            edition: Edition { of, number },
+            nodes,
         }
     }
 
@@ -379,8 +435,40 @@ mod tests {
         let edition = tokens.edition(&token);
         let given = tokens.release(&token);
         assert_eq!(given.nodes, Some(nodes(&[0, 1, 2])));
-        assert_eq!(given.edition, edition.number);
+        assert_eq!(given.edition, edition);
+        drop(given);
         assert!(is_empty(&tokens) && tokens.release(&token).nodes.is_none());
+    }
+
+    #[test]
+    fn a_lock_is_bare_until_each_node_has_the_vote_of_its_edition() {
+        let (tokens, token) = tokens();
+        let claim = asks(&tokens, &token, &[0, 1, 2]);
+        let (edition, all) = (claim.edition, nodes(&[0, 1, 2]));
+        assert!(tokens.is_cast(edition, 0, true) && tokens.is_cast(edition, 1, true));
+        assert!(tokens.is_cast(edition, 2, false));
+        assert!(tokens.bare(edition, all).is_none(), "not won yet");
+        assert!(claim.won(LEASE));
+        let (voted, left) = tokens.bare(edition, all).unwrap();
+        assert!(voted == nodes(&[0, 1]) && left <= LEASE);
+        tokens.confirmed(edition, 2);
+        assert!(tokens.bare(edition, all).is_none() && tokens.left(edition).is_some());
+        drop(tokens.release(&token));
+        assert!(tokens.bare(edition, all).is_none() && tokens.left(edition).is_none());
+        assert!(!tokens.is_cast(edition, 2, true), "to be taken back");
+    }
+
+    #[test]
+    fn an_undo_counts_as_one_that_overtakes_a_release_only_while_that_runs() {
+        let (tokens, token) = tokens();
+        assert!(asks(&tokens, &token, &[0, 1]).won(LEASE));
+        tokens.undoes(token.number());
+        let release = tokens.release(&token);
+        assert!(!release.is_undone());
+        tokens.undoes(token.number());
+        assert!(release.is_undone());
+        drop(release);
+        assert!(is_empty(&tokens) && !tokens.release(&token).is_undone());
     }
 
     /// C4: a node that has refused the last request may have a vote of an earlier one.
@@ -452,7 +540,7 @@ mod tests {
         assert!(is_empty(&tokens));
         // Its votes, if there are any, have an earlier edition.
         let forgotten = tokens.release(&client.token(1));
-        assert_eq!((forgotten.edition, forgotten.nodes), (1001, None));
+        assert_eq!((forgotten.edition.number, forgotten.nodes), (1001, None));
     }
 
     #[test]

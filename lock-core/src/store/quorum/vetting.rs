@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::causes::{in_wait, late, no_note, reconnected, twice};
+use super::causes::{in_wait, late, no_note, reconnected, silent, twice};
 use super::members::Members;
 use super::node::Member;
 use super::note::{FORMAT, Run, Statement, Vetted, Vetting};
@@ -59,7 +59,7 @@ impl Members {
     }
 
     /// Makes a new session in a task of its own, because the caller may have its majority, and leave, long before.
-    fn begin_session(self: &Arc<Self>, node: &Arc<Member>) {
+    pub(super) fn begin_session(self: &Arc<Self>, node: &Arc<Member>) {
         let Some(flight) = node.sessions.making.begin() else {
             return;
         };
@@ -84,8 +84,9 @@ impl Members {
 
     /// Makes a session: on the connection in use if that is young and was not vetted, otherwise on another one, which takes its place
     /// then.
-    async fn make(&self, node: &Arc<Member>) -> Result<(), StoreError> {
+    async fn make(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
         let mut connection = node.server.connected().await?;
+        let votes = matches!(node.sessions.admitted(self.wait), Admission::Votes(..));
         let vetted = node.sessions.vetted();
         let is_vetted = vetted.is_some_and(|vetted| Arc::ptr_eq(&vetted, &connection));
         let age = connection.dialled.until(SystemClock.now());
@@ -121,7 +122,25 @@ impl Members {
                 "a node of the quorum is new, has restarted, has lost its data or was replaced: it does not vote until any lock that it may have forgotten has ended"
             );
         }
+        if !left.is_zero() {
+            self.vets_after(left, node);
+        } else if !votes && let Some(engine) = self.engine.events() {
+            // It may lack votes for locks that are held.
+            engine.to_be_confirmed();
+        }
         Ok(())
+    }
+
+    /// Makes another session when the wait of a node is over, also if no lock is asked for then.
+    fn vets_after(self: &Arc<Self>, left: Duration, node: &Member) {
+        let (members, mut alive) = (Arc::downgrade(self), self.alive.subscribe());
+        let index = node.index;
+        self.engine.spawn(async move {
+            let _ = timeout(left, alive.changed()).await;
+            if let Some(members) = members.upgrade() {
+                members.begin_session(&members.all[index]);
+            }
+        });
     }
 
     /// Finds out whether the server behind a connection may have forgotten anything.
@@ -154,7 +173,8 @@ impl Members {
     pub(super) async fn probe(self: &Arc<Self>, node: &Arc<Member>) {
         let vetted = match node.sessions.vetted() {
             Some(_) => Ok(()),
-            None => self.vetted(node).await,
+            None if node.server.is_reached().await => self.vetted(node).await,
+            None => lock(&node.sessions.state).outcome().and(Err(silent())),
         };
         let Some(connection) = node.sessions.vetted().filter(|_| vetted.is_ok()) else {
             return self.was_asked(node, &vetted);

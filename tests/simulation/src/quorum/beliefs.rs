@@ -78,6 +78,16 @@ impl Belief {
         }
     }
 
+    /// No majority has the vote of a lease that is gone.
+    fn check_gone(&self, world: &World, nodes: &Nodes) {
+        let keeping = nodes.keeping(world, &self.name, |value| self.is_its(value));
+        if keeping * 2 > nodes.count() {
+            let (name, process) = (&self.name, self.process);
+            let what = format!("{name}: p{process} has lost it, and {keeping} nodes keep it");
+            world.find("gone", what);
+        }
+    }
+
     /// A majority names the leader.
     fn check_named(&self, world: &World, nodes: &Nodes) {
         let key = format!("lock-core:leader:{{{}}}", self.name);
@@ -183,6 +193,14 @@ impl Beliefs {
     pub(super) fn is_believed(&self, name: &str) -> bool {
         let mut all = self.all.values();
         all.any(|it| it.name == name && it.view.is_held())
+    }
+
+    /// A guard was told that its lease is gone.
+    pub(super) fn check_gone(&self, world: &World, nodes: &Nodes, id: BeliefId) {
+        let belief = self.all.get(&id).filter(|it| !self.is_excused(it));
+        if let Some(belief) = belief {
+            belief.check_gone(world, nodes);
+        }
     }
 
     /// Looks at every guard that is there.

@@ -264,6 +264,10 @@ impl Checks {
     /// A guard was told of its loss.
     pub(super) fn lost(&self, held: &Held, asked: &Asked<'_>, reason: LossReason) {
         let Inner { world, plan, .. } = &*self.0;
+        if reason == LossReason::Gone {
+            let nodes = self.0.nodes.borrow();
+            self.0.beliefs.borrow().check_gone(world, &nodes, held.1);
+        }
         let ttl = Duration::from_millis(asked.op.ttl);
         let is_excused = self.0.beliefs.borrow().is_excused_by(held.1)
             || self.is_brief(asked.op)

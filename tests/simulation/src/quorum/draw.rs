@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::{Fault, Incident, Plan, ProcessPlan};
+use super::{Fault, Incident, Met, Plan, ProcessPlan};
 use crate::network::{Cut, Delay, Way};
 use crate::plan::chance::{percent, pick};
 use crate::plan::{Attention, Call, End, Kind, Op};
@@ -45,11 +45,12 @@ pub fn draw(seed: u64) -> Plan {
         (rng.usize(..nodes), Delay::between(least, least + 20))
     });
     let keys = *pick(rng, &[1, 1, 2, 3]);
-    let slowest = far.map_or(0, |(_, delay)| delay.most).max(delay.most);
+    let hesitation = *pick(rng, &[0, 0, 2, 10, 40]);
+    let slowest = far.map_or(0, |(_, delay)| delay.most).max(delay.most) + hesitation;
     let weights = weights(rng, wait, slowest);
     let tasks = rng.usize(1..=4);
     let operations = rng.usize(4..=16);
-    let processes = (0..rng.usize(1..=3)).map(|_| ProcessPlan {
+    let processes = (0..*pick(rng, &[1, 2, 2, 3, 3])).map(|_| ProcessPlan {
         polls: percent(rng, 15),
         // A connection is two round trips.
         command_deadline: (*pick(rng, &[1_000, 1_000, 300, 3_000])).max(slowest * 10),
@@ -67,6 +68,7 @@ pub fn draw(seed: u64) -> Plan {
         begun: percent(rng, 85) || wait < slowest * 60,
         clocks: (0..nodes).map(|_| clock(rng)).collect(),
         delay,
+        hesitation,
         far,
         keys,
         processes,
@@ -222,7 +224,7 @@ fn incidents(rng: &mut Rng, plan: &mut Plan, horizon: u64) {
     }
 }
 
-const KINDS: u8 = 29;
+const KINDS: u8 = 33;
 
 /// The kind of a clock that jumps.
 const CLOCK: u8 = 19;
@@ -264,6 +266,12 @@ fn fault(rng: &mut Rng, kind: u8, plan: &Plan) -> Fault {
         22 | 23 => Fault::AllLate(process),
         24 => Fault::Hide(node, process),
         25 | 26 => Fault::Lag(process, node),
+        29 => {
+            let least = rng.u64(10..=200);
+            Fault::MostSlow(node, Delay::between(least, least + rng.u64(1..=200)))
+        }
+        30 | 31 => Fault::AtRenewal(process, node, Met::Reset),
+        32 => Fault::AtRenewal(process, node, Met::Stall),
         27 | 28 => Fault::Stutter(process, *pick(rng, &[5, 50, 300, 1_000])),
         _ => Fault::Clock(node, rng.u64(100..=1_500)),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::run::Run;
-use super::{Fault, Incident};
+use super::{Fault, Incident, Met};
 use crate::network::{Connects, Target, Way};
 use crate::process::Sockets;
 
@@ -132,6 +132,28 @@ async fn link_fails(run: &Run, incident: &Incident) {
             let usual = run.plan.delay_of(node);
             let begin = || network.delay(to_node, delay);
             lasting(run, incident, begin, || network.delay(to_node, usual)).await;
+        }
+        Fault::MostSlow(first, delay) => {
+            let most = || run.plan.most(first);
+            let to = |node| Target::Server(run.checks.nodes().server(node));
+            let begin = || most().for_each(|node| network.delay(to(node), delay));
+            let end = || most().for_each(|node| network.delay(to(node), run.plan.delay_of(node)));
+            lasting(run, incident, begin, end).await;
+        }
+        Fault::AtRenewal(process, node, met) => {
+            run.renewed(process).await;
+            let link = link(process, node);
+            match met {
+                Met::Reset => {
+                    network.reset(link);
+                    weather.shaken(world.now());
+                }
+                Met::Stall => {
+                    let begin = || network.stall(link, Way::ToClient);
+                    let end = || network.lift(link, Way::ToClient);
+                    lasting(run, incident, begin, end).await;
+                }
+            }
         }
         _ => {}
     }

@@ -14,5 +14,5 @@ mod run;
 mod votes;
 
 pub use self::draw::draw;
-pub use self::plan::{Fault, Incident, Plan, ProcessPlan};
+pub use self::plan::{Fault, Incident, Met, Plan, ProcessPlan};
 pub use self::run::run;

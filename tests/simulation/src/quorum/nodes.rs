@@ -138,6 +138,24 @@ impl Nodes {
         any + editions.into_values().max().unwrap_or(0)
     }
 
+    /// How many nodes have a vote for a lock, of those that have not forgotten any within their wait.
+    pub(super) fn keeping(
+        &self,
+        world: &World,
+        lock: &str,
+        is_ours: impl Fn(&[u8]) -> bool,
+    ) -> usize {
+        let (now, lock) = (world.now(), lock.as_bytes());
+        let keeps = |node: &usize| {
+            let server = self.server(*node);
+            let forgot_at = self.servers[server].forgot_at;
+            let remembers = forgot_at.is_none_or(|at| now > at + self.wait);
+            let has = |value: &[u8]| is_ours(value);
+            remembers && world.servers()[server].with(|master| master.string(lock).is_some_and(has))
+        };
+        (0..self.count()).filter(keeps).count()
+    }
+
     /// A request was answered by a server.
     pub(super) fn answered(&self, world: &World, server: usize, words: &[&[u8]], reply: &Reply) {
         let [verb, which, _, lock, ..] = words else {

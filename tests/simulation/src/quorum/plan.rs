@@ -18,6 +18,8 @@ pub struct Plan {
     pub clocks: Vec<i64>,
     /// Of the network, when nothing is wrong.
     pub delay: Delay,
+    /// The most milliseconds between a decision and its request; 0 for none.
+    pub hesitation: u64,
     /// The slowest node, and how long bytes are under way to it and back.
     pub far: Option<(usize, Delay)>,
     /// Locks that everybody uses.
@@ -50,6 +52,15 @@ pub struct Incident {
     pub fault: Fault,
 }
 
+/// What a renewal that is under way meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Met {
+    /// The end of its connection.
+    Reset,
+    /// An answer that is late.
+    Stall,
+}
+
 /// A fault. Processes and nodes are named by their numbers; of two the process is the first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
@@ -71,6 +82,10 @@ pub enum Fault {
     HalfOpen(usize, usize),
     /// Bytes to and from a node take longer while it lasts.
     Slow(usize, Delay),
+    /// The same of a majority, whose first node this is.
+    MostSlow(usize, Delay),
+    /// The next renewal of a process meets a link that breaks, or that holds back what the node answers while it lasts.
+    AtRenewal(usize, usize, Met),
     /// The tasks of a process are not polled.
     Pause(usize),
     /// Its tasks are polled up to this number of milliseconds late, each by itself.
@@ -143,6 +158,7 @@ impl Plan {
                     | Fault::AllLate(_)
                     | Fault::Lag(..)
                     | Fault::HalfOpen(..)
+                    | Fault::AtRenewal(..)
                     | Fault::Stop(_)
             )
         })
@@ -151,19 +167,21 @@ impl Plan {
     /// Whether requests arrive soon after they are sent.
     #[must_use]
     pub fn is_prompt(&self) -> bool {
-        !self.incidents.iter().any(|it| {
-            matches!(
-                it.fault,
-                Fault::Stall(..)
-                    | Fault::Late(..)
-                    | Fault::AllLate(_)
-                    | Fault::Lag(..)
-                    | Fault::Stop(_)
-                    | Fault::Pause(_)
-                    | Fault::Stutter(..)
-                    | Fault::Slow(..)
-            )
-        })
+        self.hesitation == 0
+            && !self.incidents.iter().any(|it| {
+                matches!(
+                    it.fault,
+                    Fault::Stall(..)
+                        | Fault::Late(..)
+                        | Fault::AllLate(_)
+                        | Fault::Lag(..)
+                        | Fault::Stop(_)
+                        | Fault::Pause(_)
+                        | Fault::Stutter(..)
+                        | Fault::Slow(..)
+                        | Fault::MostSlow(..)
+                )
+            })
     }
 
     /// Whether a lock may be taken from its holder: by force, or since nodes lose votes.
@@ -193,7 +211,13 @@ impl Plan {
     #[must_use]
     pub fn slowest(&self) -> u64 {
         let far = self.far.map_or(0, |(_, delay)| delay.most);
-        far.max(self.delay.most)
+        far.max(self.delay.most) + self.hesitation
+    }
+
+    /// The majority that begins with this node.
+    pub fn most(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
+        let nodes = self.nodes;
+        (first..=first + nodes / 2).map(move |node| node % nodes)
     }
 
     /// Whether the wait is too short for what is asked for.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::{LockError, LockManager, LockManagerBuilder};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::check::Checks;
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     pub(super) checks: Checks,
     pub(super) operations: Cell<u64>,
     pub(super) grants: Cell<u64>,
+    /// Counts the requests for a renewal, of each process.
+    renewals: Vec<watch::Sender<u64>>,
     /// The manager of each process that is alive.
     pub(super) managers: RefCell<BTreeMap<usize, LockManager>>,
     /// What each task is doing, for the report of a run that does not end.
@@ -66,6 +69,11 @@ pub fn run(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Report 
             world,
             operations: Cell::new(0),
             grants: Cell::new(0),
+            renewals: plan
+                .processes
+                .iter()
+                .map(|_| watch::Sender::new(0))
+                .collect(),
             managers: RefCell::default(),
             doing: RefCell::default(),
         }));
@@ -81,6 +89,26 @@ pub fn run(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Report 
         grants,
         lasted: outcome.lasted,
         commands: outcome.commands,
+    }
+}
+
+impl Run {
+    /// Waits until a node is asked for the next renewal of a process.
+    pub(super) async fn renewed(&self, process: usize) {
+        let _ = self.renewals[process].subscribe().changed().await;
+    }
+
+    fn watch_renewals(&self) {
+        for server in self.world.servers() {
+            let run = self.clone();
+            server.watch(move |command| {
+                if command.script() == Some("quorum extend")
+                    && let Some(renewals) = run.renewals.get(command.process)
+                {
+                    renewals.send_modify(|count| *count += 1);
+                }
+            });
+        }
     }
 }
 
@@ -111,6 +139,7 @@ async fn live(run: &Run) {
         let mut nodes = checks.nodes();
         (0..plan.nodes).for_each(|node| nodes.forgets(world, node));
     }
+    run.watch_renewals();
     let looking = world.spawn(look_now_and_then(run.clone()));
     let processes = (0..plan.processes.len()).map(|index| world.spawn(be(run.clone(), index)));
     let processes = join_all(processes.collect::<Vec<_>>());
@@ -187,6 +216,7 @@ async fn be(run: Run, index: usize) {
             sleep(Duration::from_millis(10)).await;
             continue;
         }
+        process.hesitate(run.plan.hesitation);
         let Ok(locks) = connect(&process, &plan, &run.plan).await else {
             sleep(Duration::from_millis(50)).await;
             continue;

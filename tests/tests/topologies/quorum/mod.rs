@@ -8,6 +8,7 @@ mod fencing;
 mod forgets;
 mod holes;
 mod nodes;
+mod one_node;
 mod replaced;
 mod restart;
 mod rig;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lock_core::observe::{Event, Observer};
-use lock_core::{LockError, LockGuard, LockManager, Owner};
+use lock_core::{LockError, LockGuard, LockManager, LossReason, Owner};
 use lock_tests::kit::command;
 use lock_tests::{Capture, Proxy, Said, TestServer, eventually};
 use tokio::time::timeout;
@@ -200,16 +200,20 @@ async fn a_renewal_heals_a_vote_that_was_lost_and_never_that_of_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
-    let quorum = Quorum::start(5).await;
-    let locks = quorum.manager().await;
-    let guard = take_for_three_seconds(&locks, "a").await;
-    quorum.voted("a", &ALL).await;
-    for node in [0, 1, 4] {
-        quorum.nodes[node].flushall().await;
+    // Nodes without their data wait, and give the lock to no other client while its lease lasts.
+    let flushed = ("FLUSHALL", LossReason::Expired);
+    for (loses, expected) in [("DEL lock:a", LossReason::Gone), flushed] {
+        let quorum = Quorum::start(5).await;
+        let locks = quorum.manager().await;
+        let guard = take_for_three_seconds(&locks, "a").await;
+        quorum.voted("a", &ALL).await;
+        for node in [0, 1, 4] {
+            let _: redis::Value = command(&quorum.nodes[node], loses).await;
+        }
+        let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
+        assert_eq!(reason, expected, "{loses}");
+        quorum.no_votes("a", &ALL).await;
     }
-    let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
-    assert_eq!(reason, lock_core::LossReason::Gone);
-    quorum.no_votes("a", &ALL).await;
 }
 
 /// Gives these nodes a vote of another attempt in the place of the one they have: an earlier one may have arrived late.
@@ -232,7 +236,7 @@ async fn a_majority_of_votes_of_an_earlier_attempt_is_none() {
     quorum.voted("a", &ALL).await;
     set_editions(&quorum, &[0, 1, 4], 0).await;
     let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
-    assert_eq!(reason, lock_core::LossReason::Gone);
+    assert_eq!(reason, LossReason::Gone);
     quorum.no_votes("a", &ALL).await;
 }
 

@@ -25,6 +25,15 @@ impl Server {
         Ok(Self::open(source, limit))
     }
 
+    /// Whether there is a connection. If the engine is in use, one is being made with backoff, and a caller does not hurry it.
+    pub(in crate::store) async fn is_reached(self: &Arc<Self>) -> bool {
+        if self.current().is_none() && self.is_in_use() {
+            self.dial();
+            return false;
+        }
+        self.connected().await.is_ok()
+    }
+
     /// Makes a connection beside the one in use.
     pub(in crate::store) async fn dial_beside(
         self: &Arc<Self>,

@@ -139,13 +139,13 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ),
     (
         "base",
-        4_762,
-        "The settings of a quorum came from its folder. Two clocks for tests, and the keys that a call asks for.",
+        4_777,
+        "The settings of a quorum came from its folder. Two clocks for tests, and the keys that a call asks for. A pause of the simulation before a request.",
     ),
     (
         "engine",
-        10_161,
-        "What only a quorum needs is left out without its feature; losses that a test wants.",
+        10_187,
+        "What only a quorum needs is left out without its feature; losses that a test wants. A node that is back has all leases confirmed; what was refused is not released for ever.",
     ),
     (
         "face",
@@ -169,20 +169,24 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ),
     (
         "scripts",
-        2_185,
-        "A vote has an edition, which scripts compare, and an undo is a script of its own.",
+        2_192,
+        "A vote has an edition, which scripts compare, and an undo is a script of its own. The state of a node is read without a write.",
     ),
     (
         "store",
-        1_003,
-        "What is not over a quorum came from its folder, and what only features need is left out without them.",
+        1_006,
+        "What is not over a quorum came from its folder, and what only features need is left out without them. A node that is back.",
     ),
     ("store/memory", 1_586, "What a test does to the server."),
-    ("store/quorum", 5_110, ""),
+    (
+        "store/quorum",
+        5_363,
+        "No lock is lost by one node: a renewal counts for each lease, nodes that did not vote are asked again, an undo may overtake a release.",
+    ),
     (
         "store/redis",
-        8_478,
-        "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A first connection waits for most of the sentinels.",
+        8_496,
+        "Where a server is, apart from sentinels, which may be left out; what only a cluster or a quorum asks of a server. A first connection waits for most of the sentinels. A clean-up does not hurry a dial.",
     ),
     (
         "store/redis/cluster",

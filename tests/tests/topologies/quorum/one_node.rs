@@ -1,0 +1,231 @@
+//! No held lock is lost by one fault of one node: the votes that it was won without come soon, and a renewal counts for each lease alone.
+
+use std::time::Duration;
+
+use lock_core::{LockGuard, LockManager};
+use lock_tests::{Proxy, Request, eventually};
+use tokio::time::timeout;
+
+use super::rig::{LIMIT, LONG, Quorum, Trio, behind, is_vote};
+
+fn is_renewal(request: &Request) -> bool {
+    request.script() == Some("quorum extend") && request.has("lock:a")
+}
+
+fn is_heal(request: &Request) -> bool {
+    request.script() == Some("quorum heal") && request.has("lock:a")
+}
+
+async fn take(locks: &LockManager, key: &str, ttl: Duration) -> LockGuard {
+    locks.lock(key).ttl(ttl).acquire().await.unwrap()
+}
+
+/// A lock with the votes of the first two nodes, of which the second is behind a proxy, and the first renewal of it, held back.
+async fn bare_beside(ttl: Duration, other: Duration) -> (Trio, LockGuard, LockGuard) {
+    let trio = Trio::start(LONG).await;
+    Trio::give_to_another(&trio.nodes[2]).await;
+    let bare = take(&trio.locks, "a", ttl).await;
+    let beside = take(&trio.locks, "b", other).await;
+    (trio, bare, beside)
+}
+
+/// Proves P1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_breaks_during_a_common_renewal_costs_no_lock() {
+    let ttl = Duration::from_secs(3);
+    let (trio, bare, beside) = bare_beside(ttl, ttl).await;
+    let common = |request: &Request| is_renewal(request) && request.has("lock:b");
+    trio.proxy.hold_next_request_matching(common).wait().await;
+    trio.proxy.reset();
+    let lost = async { tokio::join!(bare.lost(), beside.lost()) };
+    assert!(timeout(ttl * 2, lost).await.is_err());
+    assert!(bare.is_held() && beside.is_held());
+}
+
+/// Each renewal counts for its own third of the ttl, whatever is renewed at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_late_for_a_shorter_lease_is_not_for_a_longer_one() {
+    let ttl = Duration::from_secs(6);
+    let (trio, bare, beside) = bare_beside(ttl, Duration::from_millis(600)).await;
+    drop(trio.proxy.on_request(is_renewal).await);
+    trio.proxy.delay(Duration::from_millis(150));
+    assert!(timeout(ttl, bare.lost()).await.is_err());
+    drop(beside);
+}
+
+/// The vote of the former holder is still on a node when the next one has won. Proves P1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_refused_the_winner_votes_once_it_is_free() {
+    let trio = Trio::start(LONG).await;
+    let rival = trio.manager(LONG).await;
+    let former = rival.lock("a").acquire().await.unwrap();
+    trio.all_voted().await;
+    let is_release =
+        |request: &Request| request.script() == Some("quorum release") && request.has("lock:a");
+    let release = trio.proxy.hold_next_request_matching(is_release);
+    former.release().await.unwrap();
+    release.wait().await;
+    let guard = trio.locks.lock("a").acquire().await.unwrap();
+    let votes = trio.proxy.count(is_vote);
+    release.deliver();
+    trio.all_have_the_vote_of(&guard).await;
+    assert_eq!(trio.proxy.count(is_vote), votes, "it is healed");
+    // Once it has voted, it is not asked again.
+    let healed = trio.proxy.count(is_heal);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(trio.proxy.count(is_heal), healed);
+}
+
+/// Proves P1, P15.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_comes_back_is_asked_for_the_votes_of_all_held_locks() {
+    let trio = Trio::start(LONG).await;
+    let _in_use = trio.locks.lock("c").acquire().await.unwrap();
+    trio.proxy.refuse(true);
+    trio.proxy.reset();
+    eventually("the node is not reached", LIMIT, async || {
+        trio.proxy.refused_connections() >= 3
+    })
+    .await;
+    let renewed = trio.locks.lock("a").acquire().await.unwrap();
+    let fixed = trio.locks.lock("b").renew(false).acquire().await.unwrap();
+    trio.proxy.refuse(false);
+    trio.all_have_the_vote_of(&renewed).await;
+    trio.voted("b").await;
+    fixed.release().await.unwrap();
+}
+
+/// After its wait. Proves P1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_votes_again_after_its_wait_is_asked_at_once() {
+    let (ttl, wait) = (Duration::from_secs(20), Duration::from_secs(3));
+    let quorum = Quorum::start_with(3, ttl * 2).await;
+    let locks = quorum.manager().await;
+    let lock = locks.lock("a").ttl(ttl).renew(false);
+    // Its wait has three seconds left, as if it had restarted some time ago.
+    quorum.nodes[1].restart().await;
+    quorum.begun_waiting(1, ttl * 2 - wait).await;
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(quorum.votes("a", &[0, 1, 2]).await, [0, 2]);
+    quorum.voted("a", &[0, 1, 2]).await;
+    assert!(guard.is_held());
+}
+
+impl Trio {
+    async fn voted(&self, key: &str) {
+        let key = format!("lock:{key}");
+        eventually("all have voted", LIMIT, async || {
+            let mut voted = 0;
+            for node in &self.nodes {
+                voted += u32::from(node.exists(&key).await);
+            }
+            voted == 3
+        })
+        .await;
+    }
+
+    async fn all_voted(&self) {
+        self.voted("a").await;
+    }
+
+    async fn all_have_the_vote_of(&self, guard: &LockGuard) {
+        eventually("all have the vote of the holder", LIMIT, async || {
+            let mut votes = Vec::new();
+            for node in &self.nodes {
+                votes.push(node.get("lock:a").await);
+            }
+            votes[0].is_some() && votes.iter().all(|vote| *vote == votes[0])
+        })
+        .await;
+        assert!(guard.is_held());
+    }
+}
+
+impl Quorum {
+    /// A node whose wait began that much earlier.
+    async fn begun_waiting(&self, node: usize, earlier: Duration) {
+        let node = &self.nodes[node];
+        let note = "lock-core:quorum";
+        // A program has met it, and the note has its wait.
+        drop(self.manager().await);
+        eventually("it waits", LIMIT, async || node.exists(note).await).await;
+        let earlier = earlier.as_millis();
+        let () = lock_tests::kit::command(node, &format!("HINCRBY {note} since -{earlier}")).await;
+    }
+}
+
+/// The connections that are made to a node which no program can use, in four seconds of locks that are taken.
+async fn attempts(proxy: &Proxy, locks: &LockManager) -> u64 {
+    let attempts = || proxy.connections() + proxy.refused_connections();
+    let cycles_for = async |lasts| {
+        let cycles = async {
+            loop {
+                let guard = locks.lock("a").acquire_within(LIMIT).await.unwrap();
+                guard.release().await.unwrap();
+            }
+        };
+        let _: Result<(), _> = timeout(lasts, cycles).await;
+    };
+    // The first ones follow each other soon.
+    cycles_for(Duration::from_secs(2)).await;
+    let before = attempts();
+    cycles_for(Duration::from_secs(4)).await;
+    attempts() - before
+}
+
+/// Once a second, and not at each lock. Proves P15.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_no_program_can_use_is_tried_with_backoff() {
+    let quorum = Quorum::start(3).await;
+    let node = &quorum.nodes[2];
+    let proxy = Proxy::start(node);
+    let [one, other] = [0, 1].map(|node| quorum.nodes[node].url());
+    let urls = [one.clone(), other.clone(), behind(&proxy, node)];
+    let locks = quorum.builder().connect_quorum(&urls).await.unwrap();
+    proxy.refuse(true);
+    proxy.reset();
+    let dead = attempts(&proxy, &locks).await;
+    proxy.refuse(false);
+    locks.shutdown(LIMIT).await;
+    let wrong = format!("redis://nobody:wrong@{}?node={}", proxy.addr(), node.addr());
+    let urls = [one, other, wrong];
+    let locks = quorum.builder().connect_quorum(&urls).await.unwrap();
+    let refused = attempts(&proxy, &locks).await;
+    let () = lock_tests::kit::command(node, "CONFIG SET maxclients 1").await;
+    let urls = Trio::urls_behind(&quorum, &proxy);
+    let locks = quorum.builder().connect_quorum(urls).await.unwrap();
+    let full = attempts(&proxy, &locks).await;
+    // A busy machine makes fewer. Where a server that is full has closed a connection, an older protocol is tried.
+    assert!(
+        dead <= 10 && refused <= 10 && full <= 20,
+        "{dead} {refused} {full}"
+    );
+}
+
+impl Trio {
+    fn urls_behind(quorum: &Quorum, proxy: &Proxy) -> [String; 3] {
+        let nodes = &quorum.nodes;
+        [nodes[0].url(), nodes[1].url(), behind(proxy, &nodes[2])]
+    }
+}
+
+/// What the quorum has refused left nothing there, and its release is refused as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_kind_or_login_does_not_delay_the_end() {
+    let quorum = Quorum::start(3).await;
+    let nodes = quorum.nodes.iter().map(|it| it.addr().to_string());
+    let nodes: Vec<_> = nodes.collect();
+    let wrong = format!("redis+quorum://nobody:wrong@{}", nodes.join(","));
+    let not_let_in = quorum.builder().connect_lazily(&wrong).unwrap();
+    for locks in [quorum.manager().await, not_let_in] {
+        let refused = [
+            locks.reentrant_lock("r").acquire().await.map(drop),
+            locks.semaphore("s", 2).acquire().await.map(drop),
+            locks.rw_lock("w").write().await.map(drop),
+        ];
+        assert!(refused.iter().all(Result::is_err));
+        let _ = locks.lock("a").acquire_within(LIMIT).await;
+        let ended = timeout(LIMIT, locks.shutdown(LONG)).await;
+        assert_eq!(ended.expect("at once"), 0);
+    }
+}
