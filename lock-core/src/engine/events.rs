@@ -130,9 +130,9 @@ impl Events for Shared {
     }
 
     #[cfg(feature = "quorum")]
-    fn to_be_confirmed(&self) {
+    fn to_be_confirmed(&self, tokens: &[u64]) {
         let now = self.clock.now();
-        for acquisition in lock(&self.registry).acquisitions.values() {
+        for acquisition in tokens.iter().filter_map(|it| self.acquisition_with(*it)) {
             if let Some(lease) = acquisition.lease() {
                 lease.confirm_at(now);
             }

@@ -39,9 +39,9 @@ pub(crate) trait Events: Send + Sync {
     /// A connection was made after one that broke. The messages about these locks in between are lost, so the leases have to be
     /// confirmed.
     fn reconnected(&self, _of: Concerned<'_>) {}
-    /// One of several servers is back, which may lack what it had of the leases: one renewal of each makes up for it.
+    /// One of several servers is back, and lacks what it should have of the leases with these tokens: a renewal makes up for it.
     #[cfg(feature = "quorum")]
-    fn to_be_confirmed(&self) {}
+    fn to_be_confirmed(&self, _tokens: &[u64]) {}
     /// Whether the engine holds or waits for a lock: then a lost connection has to be made again at once.
     fn is_in_use(&self) -> bool {
         false

@@ -20,8 +20,8 @@ use crate::store::{Renewal, StoreError};
 /// Maximum pause before a node is asked again: the release of the former holder is on its way.
 const SOON: Duration = Duration::from_millis(10);
 
-/// For a lease, the nodes that have lost its vote; `None` if it is gone.
-type Votes = Result<Option<Nodes>, StoreError>;
+/// For a lease, the nodes that have its vote, and those that have lost it; `None` if it is gone.
+type Votes = Result<Option<(Nodes, Nodes)>, StoreError>;
 
 impl QuorumStore {
     /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
@@ -50,11 +50,11 @@ impl QuorumStore {
         round.finish(|_| ());
         let all = renewals.iter().zip(editions).zip(outcomes);
         all.map(|((renewal, edition), outcome)| {
-            let lost = outcome?;
-            if let Some(lost) = lost {
-                self.renewed(*renewal, edition, lost);
+            let votes = outcome?;
+            if let Some(votes) = votes {
+                self.renewed(*renewal, edition, votes);
             }
-            Ok(lost.is_some())
+            Ok(votes.is_some())
         })
         .collect()
     }
@@ -84,7 +84,7 @@ impl QuorumStore {
             let Some((node, answer)) = next else {
                 let failures: Vec<_> = failures.into_iter().flatten().collect();
                 let outcome = |n| match (is_held(n), is_gone(n)) {
-                    (true, _) => Ok(Some(not_held[n])),
+                    (true, _) => Ok(Some((held[n], not_held[n]))),
                     (false, true) => Ok(None),
                     (false, false) => Err(combined(nodes, failures.clone())),
                 };
@@ -109,12 +109,10 @@ impl QuorumStore {
         }
     }
 
-    /// A majority has confirmed a lease, and these nodes have lost its vote.
-    fn renewed(&self, renewal: Renewal<'_>, edition: Edition, lost: Nodes) {
+    /// A majority has confirmed a lease, and some nodes have lost its vote.
+    fn renewed(&self, renewal: Renewal<'_>, edition: Edition, (held, lost): (Nodes, Nodes)) {
         let tokens = &self.members.tokens;
-        if !renewal.ttl.is_zero() {
-            tokens.renewed(edition, renewal.ttl);
-        }
+        tokens.renewed(edition, renewal.ttl, held);
         self.named_again(renewal);
         if let Some(left) = tokens.left(edition).filter(|_| !lost.is_empty()) {
             let ttl = if renewal.ttl.is_zero() {

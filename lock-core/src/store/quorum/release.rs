@@ -43,7 +43,7 @@ impl QuorumStore {
         let taken_back = TakenBack::new(members, Arc::clone(&ballot), given.edition);
         let mut round = ask(members, ballot, How::Tell, spared, self.usual());
         // A node that was never asked has nothing of the token.
-        let (mut held, mut not_held) = (0, spared.len());
+        let (mut held, mut not_held, mut forgotten) = (0, spared.len(), 0);
         let mut failures = [const { None }; MAXIMUM_NODES];
         let outcome = loop {
             if held >= majority {
@@ -53,12 +53,15 @@ impl QuorumStore {
                 let is_lost = !given.is_undone();
                 break is_lost.then_some(Released::NotHeld).ok_or_else(overtaken);
             }
-            // A node without an answer may have had the vote that is missing. No majority has the token any more, and that node
-            // receives the release when it can.
-            let free = held > 0 && held + not_held >= majority;
+            // A node without an answer, or one that has forgotten its votes, may have had the vote that is missing. No majority has
+            // the token any more, and that node receives the release when it can.
+            let free = held > 0 && held + not_held + forgotten >= majority;
             let Some((node, answer)) = round.next_or_late(free).await else {
                 if free {
                     break Ok(Released::Free);
+                }
+                if not_held + forgotten > nodes - majority {
+                    break Ok(Released::NotHeld);
                 }
                 break Err(combined(nodes, failures.into_iter().flatten().collect()));
             };
@@ -68,7 +71,8 @@ impl QuorumStore {
             }
             match answer.and_then(|value| yes(&value)) {
                 Ok(true) => held += 1,
-                Ok(false) => not_held += 1,
+                Ok(false) if members.all[node].sessions.votes(members.wait) => not_held += 1,
+                Ok(false) => forgotten += 1,
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         };

@@ -8,7 +8,7 @@
 //! | Waits | the server may have forgotten votes | the time is over: Making, wanted or not |
 //! | Refused | no answer, another quorum, another format | wanted: Making |
 //!
-//! In Votes after another state the node may lack votes for locks that are held: their leases are confirmed.
+//! In Votes after another state the node may lack votes for locks that are held: the leases of these are confirmed.
 //!
 //! A connection can hide that its address leads to another server by now. Another server that came behind the address votes only after
 //! the wait, when each lock has ended: its ttl is at most half of the wait. A margin is left for clocks that run at different speeds.
@@ -110,6 +110,11 @@ impl Sessions {
             counter: Arc::clone(&session.counter),
         };
         Admission::Votes(admitted, age >= session.due(wait) && state.is_made_again())
+    }
+
+    /// Whether the votes of the server count.
+    pub(super) fn votes(&self, wait: Duration) -> bool {
+        matches!(self.admitted(wait), Admission::Votes(..))
     }
 
     /// The connection that was vetted.

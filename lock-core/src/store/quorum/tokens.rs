@@ -5,7 +5,7 @@
 //! | edition | the first attempt, and the first after the last one has lost | the last attempt that loses, or the release |
 //! | attempts | each request for votes | its outcome, or its drop |
 //! | asked | each request for a vote, before it is sent | a refusal; all with the edition |
-//! | voted | an answer that says so | with the edition |
+//! | voted | an answer that says so | a renewal without it; a loss of data; all with the edition |
 //! | queued | each request of a waiter | the release |
 //! | won | an attempt with a majority, or a renewal | the release, or the end of the lease |
 //! | undone | an undo of this process that is sent while the token is being released | the end of the release |
@@ -270,15 +270,30 @@ impl Tokens {
     pub(super) fn confirmed(&self, edition: Edition, node: usize) {
         if let Some(it) = lock(&self.0).open(edition) {
             it.asked[node] = it.asked[node].max(1);
-            it.voted = it.voted.with(node);
         }
     }
 
-    /// A renewal was confirmed by a majority.
-    pub(super) fn renewed(&self, edition: Edition, lease: Duration) {
+    /// A renewal was confirmed by these nodes, a majority.
+    pub(super) fn renewed(&self, edition: Edition, lease: Duration, by: Nodes) {
         if let Some(it) = lock(&self.0).open(edition) {
             it.won(lease);
+            it.voted = by;
         }
+    }
+
+    /// A node has lost its votes.
+    pub(super) fn forgets(&self, node: usize) {
+        let mut book = lock(&self.0);
+        let all = book.all.values_mut();
+        all.for_each(|it| it.voted = it.voted.without(node));
+    }
+
+    /// The numbers of the acquisitions that hold their lock, as far as is known without the vote of this node.
+    pub(super) fn lacking(&self, node: usize) -> Vec<u64> {
+        let (book, now) = (lock(&self.0), Instant::now());
+        let all = book.all.iter();
+        let lacking = all.filter(|(_, it)| it.is_won(now) && !it.voted.has(node));
+        lacking.map(|(number, _)| *number).collect()
     }
 
     /// The token is about to be released.
@@ -289,9 +304,10 @@ impl Tokens {
         (it.freed, it.releases) = (0, it.releases + 1);
         let nodes = it.close().and(std::mem::take(&mut it.queued));
         // What knows of no request may be younger than the first one.
-        let (number, nodes) = match nodes.is_empty() {
-            true => (any, None),
-            false => (it.edition, Some(nodes)),
+        let (number, nodes) = if nodes.is_empty() {
+            (any, None)
+        } else {
+            (it.edition, Some(nodes))
         };
         Given {
             tokens: Arc::clone(self),
@@ -451,8 +467,12 @@ mod tests {
         assert!(claim.won(LEASE));
         let (voted, left) = tokens.bare(edition, all).unwrap();
         assert!(voted == nodes(&[0, 1]) && left <= LEASE);
-        tokens.confirmed(edition, 2);
+        assert_eq!(tokens.lacking(2), [token.number()]);
+        tokens.renewed(edition, LEASE, all);
         assert!(tokens.bare(edition, all).is_none() && tokens.left(edition).is_some());
+        assert!(tokens.lacking(2).is_empty());
+        tokens.forgets(2);
+        assert!(tokens.lacking(1).is_empty() && !tokens.lacking(2).is_empty());
         drop(tokens.release(&token));
         assert!(tokens.bare(edition, all).is_none() && tokens.left(edition).is_none());
         assert!(!tokens.is_cast(edition, 2, true), "to be taken back");
@@ -503,7 +523,7 @@ mod tests {
         assert!(tokens.begin(&token).won(LEASE));
         let edition = tokens.edition(&token);
         tokio::time::advance(LEASE / 2).await;
-        tokens.renewed(edition, LEASE);
+        tokens.renewed(edition, LEASE, nodes(&[]));
         tokens.confirmed(edition, 2);
         tokio::time::advance(LEASE * 3 / 4).await;
         assert_eq!(asks(&tokens, &token, &[1]).lost(), nodes(&[]), "renewed");
@@ -518,7 +538,7 @@ mod tests {
         assert!(tokens.begin(&token).won(LEASE));
         let edition = tokens.edition(&token);
         tokens.release(&token);
-        tokens.renewed(edition, LEASE);
+        tokens.renewed(edition, LEASE, nodes(&[]));
         assert!(!tokens.is_open(edition) && is_empty(&tokens));
     }
 

@@ -86,7 +86,7 @@ impl Members {
     /// then.
     async fn make(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
         let mut connection = node.server.connected().await?;
-        let votes = matches!(node.sessions.admitted(self.wait), Admission::Votes(..));
+        let votes = node.sessions.votes(self.wait);
         let vetted = node.sessions.vetted();
         let is_vetted = vetted.is_some_and(|vetted| Arc::ptr_eq(&vetted, &connection));
         let age = connection.dialled.until(SystemClock.now());
@@ -123,10 +123,10 @@ impl Members {
             );
         }
         if !left.is_zero() {
+            self.tokens.forgets(node.index);
             self.vets_after(left, node);
         } else if !votes && let Some(engine) = self.engine.events() {
-            // It may lack votes for locks that are held.
-            engine.to_be_confirmed();
+            engine.to_be_confirmed(&self.tokens.lacking(node.index));
         }
         Ok(())
     }
