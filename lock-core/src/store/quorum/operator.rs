@@ -7,7 +7,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::QuorumStore;
-use super::causes::{Failure, late, twice};
+use super::causes::{Failure, late, reconnected, twice};
 use super::node::Member;
 use super::note::{Run, Vetted, Vetting};
 use crate::base::error::Cause;
@@ -213,8 +213,11 @@ impl QuorumStore {
     }
 
     async fn asked(&self, node: &Member) -> Result<(NodeVote, i64), StoreError> {
-        // The connection in use is for those who lock.
-        let connection = node.server.dial_beside().await?;
+        // The connection in use is for those who lock. In a task, since the caller may be a plain thread.
+        let server = Arc::clone(&node.server);
+        let dial = async move { server.dial_beside().await };
+        let connection = self.members.engine.spawn(dial).await;
+        let connection = connection.map_err(|_| reconnected())??;
         let run = node.run(&connection).await?;
         let statement = self.members.statement(node, Vetting::Read, &run);
         let vote = match node.vet(&connection, statement).await? {

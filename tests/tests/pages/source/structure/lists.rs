@@ -180,7 +180,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("store/memory", 1_586, "What a test does to the server."),
     (
         "store/quorum",
-        5_363,
+        5_393,
         "No lock is lost by one node: a renewal counts for each lease, nodes that did not vote are asked again, an undo may overtake a release.",
     ),
     (
