@@ -133,8 +133,8 @@ impl Events for Shared {
     fn to_be_confirmed(&self, tokens: &[u64]) {
         let now = self.clock.now();
         for acquisition in tokens.iter().filter_map(|it| self.acquisition_with(*it)) {
-            if let Some(lease) = acquisition.lease() {
-                lease.confirm_at(now);
+            if let Some(bare) = acquisition.lease() {
+                bare.confirm_at(now);
             }
         }
         self.lease_due_at(now);
