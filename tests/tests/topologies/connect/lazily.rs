@@ -88,7 +88,7 @@ fn a_url_that_cannot_work_and_a_missing_runtime_are_refused_at_once() {
 #[tokio::test]
 async fn a_login_that_is_refused_does_not_delay_the_end() {
     let server = TestServer::start().await;
-    let url = format!("redis://nobody:wrong@{}", server.addr());
+    let url = format!("redis://stranger:wrong@{}", server.addr());
     let long = Duration::from_secs(3600);
     let locks = builder().default_ttl(long).connect_lazily(&url).unwrap();
     let refused = locks.lock("a").acquire().await.map(drop);

@@ -190,7 +190,11 @@ async fn a_node_that_no_program_can_use_is_tried_with_backoff() {
     let dead = attempts(&proxy, &locks).await;
     proxy.refuse(false);
     locks.shutdown(LIMIT).await;
-    let wrong = format!("redis://nobody:wrong@{}?node={}", proxy.addr(), node.addr());
+    let wrong = format!(
+        "redis://stranger:wrong@{}?node={}",
+        proxy.addr(),
+        node.addr()
+    );
     let urls = [one, other, wrong];
     let locks = quorum.builder().connect_quorum(&urls).await.unwrap();
     let refused = attempts(&proxy, &locks).await;
@@ -218,7 +222,7 @@ async fn a_refused_kind_or_login_does_not_delay_the_end() {
     let quorum = Quorum::start(3).await;
     let nodes = quorum.nodes.iter().map(|it| it.addr().to_string());
     let nodes: Vec<_> = nodes.collect();
-    let wrong = format!("redis+quorum://nobody:wrong@{}", nodes.join(","));
+    let wrong = format!("redis+quorum://stranger:wrong@{}", nodes.join(","));
     let not_let_in = quorum.builder().connect_lazily(&wrong).unwrap();
     for locks in [quorum.manager().await, not_let_in] {
         let refused = [
@@ -233,7 +237,7 @@ async fn a_refused_kind_or_login_does_not_delay_the_end() {
     }
 }
 
-/// How often a test with chance in it is run: more often where somebody asks for it.
+/// The number of rounds of a test with random faults: `LOCK_TEST_ROUNDS`, or the usual number.
 fn rounds(usual: usize) -> usize {
     let asked = std::env::var("LOCK_TEST_ROUNDS").ok();
     asked.and_then(|it| it.parse().ok()).unwrap_or(usual)
@@ -339,11 +343,7 @@ async fn a_node_is_asked_again_once_for_a_vote_that_it_refused() {
         trio.all_voted().await;
         guard.release().await.unwrap();
     }
-    assert_eq!(
-        trio.proxy.count(is_heal),
-        0,
-        "a lock that nobody else wants"
-    );
+    assert_eq!(trio.proxy.count(is_heal), 0, "a lock without a rival");
     let rival = trio.manager(LONG).await;
     let works = async |locks: &LockManager| {
         for _ in 0..cycles {
